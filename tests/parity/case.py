@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from tests.parity.package_answers import Answer
 from tests.support.reading import read_checkpoint
 from vitviz.weights.read import Reading
 
 Size = tuple[int, int]
-Answer = tuple[torch.Tensor, list[torch.Tensor]]
-"""Logits or features ``"batch feature"``, and the attention weights of every layer, ``"batch head query key"``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +73,10 @@ def compare(case: Case, folder: Path) -> tuple[Reading, Difference]:
     for size in case.sizes:
         pixels = torch.randn(2, case.channels, *size)
         with torch.inference_mode():
-            expected, expected_weights = reference.answer(pixels)
+            theirs = reference.answer(pixels)
             found, weights = network(pixels, need_weights=True)
+        expected, expected_weights = theirs.output, theirs.attention
+        assert expected is not None
         assert found.shape == expected.shape, f"{case.row}, {case.name}: {found.shape}, expected {expected.shape}"
         assert [layer.shape for layer in weights] == [layer.shape for layer in expected_weights]
         assert all(layer.isfinite().all() for layer in (found, *weights)), "no maximum is larger than a NaN"
@@ -98,25 +98,3 @@ def randomised(module: nn.Module) -> nn.Module:
                 inputs = parameter[0].numel() if parameter.ndim in (2, 4) and len(parameter) else 1
                 parameter.normal_(0, min(0.15, 1.2 * inputs**-0.5))
     return module.eval().requires_grad_(False)
-
-
-@contextmanager
-def collected(modules: list[nn.Module], pick: Callable[[Any], torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """What modules give while they run, each picked from its output."""
-    found: list[torch.Tensor] = []
-    hooks = [module.register_forward_hook(lambda _, __, output: found.append(pick(output))) for module in modules]
-    try:
-        yield found
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def with_weights(modules: list[nn.MultiheadAttention]) -> None:
-    """Have torch's own attention give its weights, which its callers do not ask for."""
-
-    def ask(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, Any]:
-        return arguments, {**keywords, "need_weights": True, "average_attn_weights": False}
-
-    for module in modules:
-        module.register_forward_pre_hook(ask, with_kwargs=True)

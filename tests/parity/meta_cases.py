@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests.parity.case import Answer, Case, Reference, Size
+from tests.parity.case import Case, Reference, Size
+from tests.parity.package_answers import Answer
 
 DATA = Path(__file__).parents[1] / "data" / "meta.npz"
 SIZES: tuple[Size, ...] = ((32, 32), (48, 48), (24, 40))
@@ -53,8 +54,7 @@ def make(folder: Path, model: str, wrap: str = "", prefix: str = "", beside: dic
     def answer(pixels: torch.Tensor) -> Answer:
         size = "×".join(map(str, pixels.shape[-2:]))
         pixels.copy_(random_pixels(pixels.shape[-2:]))
-        layers = torch.from_numpy(data[f"{size}/attention"])
-        return torch.from_numpy(data[f"{size}/output"]), list(layers)
+        return Answer(*(torch.from_numpy(data[f"{size}/{part}"]) for part in ("output", "attention")))
 
     return Reference(folder / "model.pth", answer)
 

@@ -13,7 +13,8 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
-from tests.parity.case import Answer, Case, Reference, Size, collected, randomised, with_weights
+from tests.parity.case import Case, Reference, Size, randomised
+from tests.parity.package_answers import Answer, ask_for_weights, collect_outputs, of_open_clip, of_timm
 from tests.reference_packages import open_clip, torchvision, vit_pytorch
 
 SQUARE: tuple[Size, ...] = ((32, 32),)
@@ -25,8 +26,6 @@ def make_open_clip(folder: Path, quick_gelu: bool, openai: bool = False, **optio
     cfg = {"embed_dim": 24, "vision_cfg": {**VISION, **options}, "text_cfg": TEXT, "quick_gelu": quick_gelu}
     model = randomised(open_clip.CLIP(**cfg))
     module = copy.deepcopy(model.visual)
-    attentions = [block.attn for block in model.visual.transformer.resblocks]
-    with_weights(attentions)
     if openai:
         sizes = {"input_resolution": 32, "context_length": 8, "vocab_size": 40}
         state = model.state_dict() | {name: torch.tensor(value) for name, value in sizes.items()}
@@ -36,9 +35,7 @@ def make_open_clip(folder: Path, quick_gelu: bool, openai: bool = False, **optio
         (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": cfg, "preprocess_cfg": {}}))
 
     def answer(pixels: torch.Tensor) -> Answer:
-        resized = grown(model, cfg, pixels.shape[-2:])
-        with collected([block.attn for block in resized.transformer.resblocks], lambda output: output[1]) as weights:
-            return resized(pixels), weights
+        return of_open_clip(grown(model, cfg, pixels.shape[-2:]), pixels)
 
     return Reference(folder / "clip.pt" if openai else folder, answer, module)
 
@@ -51,7 +48,6 @@ def grown(model: nn.Module, cfg: dict[str, Any], size: torch.Size) -> nn.Module:
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     open_clip.model.resize_pos_embed(state, other)
     other.load_state_dict(state)
-    with_weights([block.attn for block in other.visual.transformer.resblocks])
     return other.visual.requires_grad_(False)
 
 
@@ -70,9 +66,11 @@ def make_torchvision(folder: Path, representation: int | None = None) -> Referen
         )
         network.load_state_dict(state)
         attentions = [layer.self_attention for layer in network.encoder.layers]
-        with_weights(attentions)
-        with torch.no_grad(), collected(attentions, lambda output: output[1]) as weights:
-            return network(pixels), weights
+        for attention in attentions:
+            attention.register_forward_pre_hook(ask_for_weights, with_kwargs=True)
+        with torch.no_grad(), collect_outputs(attentions, lambda output: output[1]) as weights:
+            output = network(pixels)
+        return Answer(output, tuple(weights))
 
     return Reference(folder / "vit.pth", answer, model)
 
@@ -83,8 +81,9 @@ def make_vit_pytorch(folder: Path, **options: Any) -> Reference:
     torch.save(model.state_dict(), folder / "vit.pt")
 
     def answer(pixels: torch.Tensor) -> Answer:
-        with collected([layer[0].attend for layer in model.transformer.layers], lambda weights: weights) as weights:
-            return model(pixels), weights
+        with collect_outputs([layer[0].attend for layer in model.transformer.layers], lambda each: each) as weights:
+            output = model(pixels)
+        return Answer(output, tuple(weights))
 
     return Reference(folder / "vit.pt", answer)
 
@@ -128,14 +127,8 @@ def make_npz(folder: Path, prefix: str = "", gap: bool = False, dtype: str = "fl
         32, 8, 3, classes, embed_dim=width, depth=depth, num_heads=heads, mlp_ratio=1.5, **options
     )
     model.load_pretrained(str(folder / "vit.npz"))
-    for each in model.eval().requires_grad_(False).blocks:
-        each.attn.fused_attn = False
-
-    def answer(pixels: torch.Tensor) -> Answer:
-        with collected([each.attn.attn_drop for each in model.blocks], lambda weights: weights) as weights:
-            return model(pixels), weights
-
-    return Reference(folder / "vit.npz", answer, model)
+    model.eval().requires_grad_(False)
+    return Reference(folder / "vit.npz", partial(of_timm, model), model)
 
 
 HEADS = {"heads": 4}

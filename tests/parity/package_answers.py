@@ -85,7 +85,7 @@ def of_open_clip(visual: Any, pixels: torch.Tensor) -> Answer:
         return Answer(visual(pixels), of_timm(visual.trunk, pixels).attention)
     blocks = list(visual.transformer.resblocks)
     torch_attention = [block.attn for block in blocks if isinstance(block.attn, nn.MultiheadAttention)]
-    hooks = [attention.register_forward_pre_hook(_ask_for_weights, with_kwargs=True) for attention in torch_attention]
+    hooks = [attention.register_forward_pre_hook(ask_for_weights, with_kwargs=True) for attention in torch_attention]
     own_dropouts = [block.attn.attn_drop for block in blocks if hasattr(block.attn, "attn_drop")]
     try:
         with (
@@ -101,7 +101,7 @@ def of_open_clip(visual: Any, pixels: torch.Tensor) -> Answer:
     return Answer(output, tuple(matrices) if len(matrices) == len(blocks) else ())
 
 
-def _ask_for_weights(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, Any]:
+def ask_for_weights(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, Any]:
     return arguments, {**keywords, "need_weights": True, "average_attn_weights": False}
 
 
@@ -117,12 +117,12 @@ def _by_head(images: int) -> Any:
 def of_transformers(tower: Any, pixels: torch.Tensor, projection: nn.Module | None = None) -> Answer:
     """The answer of a model or vision tower with eager attention, and a projection behind it."""
     config = getattr(tower.config, "vision_config", tower.config)
-    inputs = _inputs(config, pixels)
+    inputs = inputs_of(config, pixels)
     size = getattr(config, "image_size", None)
     trained = (size, size) if isinstance(size, int) else size
-    if "interpolate_pos_encoding" in inspect.signature(tower.forward).parameters and trained != tuple(
-        pixels.shape[-2:]
-    ):
+    parts = (tower, getattr(tower, "vision_model", tower))
+    is_interpolating = any("interpolate_pos_encoding" in inspect.signature(part.forward).parameters for part in parts)
+    if is_interpolating and trained != tuple(pixels.shape[-2:]):
         inputs["interpolate_pos_encoding"] = True
     result = tower(**inputs, output_attentions=True)
     output = next((result[name] for name in OUTPUTS if result.get(name) is not None), None)
@@ -136,7 +136,8 @@ def of_transformers(tower: Any, pixels: torch.Tensor, projection: nn.Module | No
     return Answer(output, weights, tokens if output is None else None)
 
 
-def _inputs(config: Any, pixels: torch.Tensor) -> dict[str, Any]:
+def inputs_of(config: Any, pixels: torch.Tensor) -> dict[str, Any]:
+    """Pixels as a model takes them."""
     if config.model_type.startswith("siglip2"):
         rows, columns = (side // config.patch_size for side in pixels.shape[-2:])
         order = "batch channel (row height) (column width) -> batch (row column) (height width channel)"

@@ -1,11 +1,7 @@
-"""Random configurations, written by the package itself: vitviz has exactly its numbers, or says why it opens none.
-
-``python -m tests.parity.random_draws timm --draws 500 --seed 3`` draws by hand and prints what fails, simplified.
-"""
+"""Random configurations, written by the package itself: vitviz has exactly its numbers, or says why it opens none."""
 
 from __future__ import annotations
 
-import argparse
 import collections
 import re
 import tempfile
@@ -23,7 +19,6 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tests.parity.package_answers import Answer, answer_of, expected_output
-from tests.support.long_runs import SEED
 from tests.support.reading import read_checkpoint
 from vitviz.errors.kinds import VitvizError
 from vitviz.weights.packages import ReferenceModel
@@ -261,24 +256,3 @@ def few(options: dict[str, st.SearchStrategy[Any]], most: int = 2) -> st.SearchS
 def together(*parts: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
     """One set of options of several; later ones count."""
     return st.tuples(*parts).map(lambda found: {name: value for part in found for name, value in part.items()})
-
-
-def main() -> None:
-    from tests.parity.random_configurations import DRAWN
-
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("package", choices=DRAWN)
-    parser.add_argument("--draws", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--most", type=int, default=40, help="failures that are simplified")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    drawn = DRAWN[options.package]
-    tally = draw_many(drawn, options.draws, options.seed)
-    print(tally.summary(), flush=True)
-    for failure in tally.failures(drawn.make, options.most):
-        print("-", failure, flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 
+from tests.parity.package_answers import Answer
+
 HEADS, DEPTH, WIDTH, HIDDEN, CLASSES, PATCH, SIDE = 4, 3, 64, 96, 7, 8, 4
 
 
@@ -97,7 +99,7 @@ class Layout:
             kept[out] = state[out].T.reshape(*apart, WIDTH)
         return kept
 
-    def answer(self, state: dict[str, torch.Tensor], pixels: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    def answer(self, state: dict[str, torch.Tensor], pixels: torch.Tensor) -> Answer:
         """Logits, and the attention weights of every layer."""
 
         def linear(name: str, tokens: torch.Tensor) -> torch.Tensor:
@@ -130,7 +132,7 @@ class Layout:
             hidden = F.gelu(linear(self.mlp[0].format(layer), norm(self.norms[1].format(layer), tokens)))
             tokens = tokens + scaled(1, layer, linear(self.mlp[1].format(layer), hidden))
         parts = {"cls": tokens[:, :1], "mean of all": tokens, "mean of patches": tokens[:, 1:]}
-        return linear(self.head, norm(self.final_norm, parts[self.pooling].mean(1))), weights
+        return Answer(linear(self.head, norm(self.final_norm, parts[self.pooling].mean(1))), tuple(weights))
 
 
 def layers(prefix: str, *names: str) -> tuple[str, ...]:

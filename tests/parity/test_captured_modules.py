@@ -19,75 +19,24 @@ import torch
 from hypothesis import HealthCheck, Phase, settings
 from PIL import Image
 
+from tests.parity.both_ways import both_ways, close
 from tests.parity.case import randomised
 from tests.parity.coverage.subject import Softmaxes
 from tests.parity.package_answers import of_timm, of_transformers
 from tests.parity.random_configurations import DRAWN
-from tests.parity.random_draws import SEED, Draw, silent
+from tests.parity.random_draws import Draw, silent
 from tests.reference_packages import timm, torchvision, transformers
+from tests.support.long_runs import SEED
 from tests.support.reading import read_checkpoint
-from vitviz import Model, VisionTransformer, VitvizError, load
+from vitviz import VitvizError, load
 from vitviz.attribution import METHODS, AttributionInput
-from vitviz.metrics.ablation import switched_off
 from vitviz.models.targets import class_target
 
 pytestmark = pytest.mark.parity
 
-TOLERANCE = 1e-5
 # How many are drawn, and how many of them both networks must open; the second in a long run.
 COUNTS = {"timm": (5, 10), "transformers": (5, 10), "open_clip": (3, 5)}
 LEAST_COMPARED = {"timm": (2, 3), "transformers": (2, 4), "open_clip": (1, 2)}
-
-
-def close(found: torch.Tensor, expected: torch.Tensor, what: str) -> None:
-    scale = max(1.0, float(expected.abs().max()))
-    assert found.shape == expected.shape, f"{what}: {found.shape}, expected {expected.shape}"
-    difference = float((found.double() - expected.double()).abs().max())
-    assert difference <= TOLERANCE * scale, f"{what}: {difference:.2g}"
-
-
-def both_ways(captured: Model, own: Model, pixels: torch.Tensor) -> None:
-    """Everything that both networks give of an image."""
-    ours, theirs = own.network.encode(pixels), captured.network.encode(pixels)
-    if own.network.config.classes:
-        close(theirs.logits, ours.logits, "logits")
-    one, other = theirs.traces[0], ours.traces[0]
-    assert one.layout == other.layout
-    patch = one.layout.index((one.layout.grid_height - 1, 0))
-    for layer in range(other.layers):
-        close(one.weights(layer), other.weights(layer), f"weights of layer {layer}")
-        close(one.row(layer, patch), other.row(layer, patch), "row")
-        close(one.column(layer, patch), other.column(layer, patch), "column")
-    options: list[dict[str, Any]] = [
-        {"head_fusion": "max", "residual_weight": 0.3, "start_layer": -1},
-        {"head_fusion": "min", "query": patch},
-        {"discard_ratio": 0.5},
-        {"exclude": [patch]},
-        {"exclude": "sinks", "query": "patches"},
-        {},
-    ]
-    if "cls" in one.layout.prefix:
-        options.append({"reference": "vit-explain", "discard_ratio": 0.2})
-    for option in options:
-        maps = [METHODS["rollout"].compute(trace, **option).values for trace in (one, other)]
-        close(*maps, f"rollout {option}")
-    for method in ("attention", "attention_mass", "attention_flow"):
-        close(*(METHODS[method].compute(trace).values for trace in (one, other)), method)
-    if not own.network.config.classes:
-        return
-    target = class_target(0, own.network.config.classes)
-    inputs = [AttributionInput(model.network, pixels, target) for model in (captured, own)]
-    for method in ("gradient_rollout", "relevance"):
-        close(*(METHODS[method].compute(each.gradients).values for each in inputs), method)
-    maps = [METHODS["grad_cam"].compute(each, layer=0).values for each in inputs]
-    close(*(each / max(1e-6, float(maps[1].abs().max())) for each in maps), "grad_cam")
-    close(*(switched_off(each.network, pixels, [(0, 0)]) for each in inputs), "a head switched off")
-    try:
-        without = switched_off(captured.network, pixels, patches=[(0, 0)])
-    except VitvizError as error:
-        assert "hidden patches change its output" in str(error)
-    else:
-        close(without, switched_off(own.network, pixels, patches=[(0, 0)]), "a patch left out")
 
 
 @pytest.mark.parametrize("many", [False, pytest.param(True, marks=pytest.mark.long)], ids=["some", "many"])
@@ -377,24 +326,3 @@ def test_towers_get_their_patches_as_their_processor_packs_them(name: str) -> No
         close(model.network.facts.forward(module, pixels)[0], expected.pooler_output, name)
         trace = model.network.encode(pixels).traces[0]
     assert (trace.layout.grid_height, trace.layout.grid_width) == (4, 6)
-
-
-# Both engines.
-
-
-@pytest.mark.parametrize("package", ["timm", "transformers"])
-def test_the_own_engine_has_the_same_trace(package: str) -> None:
-    with silent():
-        if package == "timm":
-            module = randomised(
-                timm.create_model("vit_tiny_patch16_224", depth=2, img_size=48, num_heads=6, num_classes=5)
-            )
-        else:
-            sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
-            config = transformers.ViTConfig(image_size=48, patch_size=16, num_labels=5, **sizes)
-            module = randomised(transformers.ViTForImageClassification(config))
-        options: dict[str, Any] = {"normalisation": "half", "labels": list("abcde")}
-        captured, own = load(module, engine="module", **options), load(module, **options)
-        both_ways(captured, own, torch.randn(1, 3, 48, 48))
-    assert own.preprocessing == captured.preprocessing
-    assert isinstance(own.network, VisionTransformer)

@@ -19,9 +19,11 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 from tests.parity import CASES
+from tests.parity.both_ways import TOLERANCE, both_ways
 from tests.parity.case import Case, randomised
-from tests.parity.random_draws import SEED, silent
+from tests.parity.random_draws import silent
 from tests.reference_packages import timm, transformers
+from tests.support.long_runs import SEED
 from tests.support.reading import read_checkpoint
 from vitviz import Model, VitvizError, load
 from vitviz.models.capture.network import CapturedNetwork
@@ -30,7 +32,6 @@ from vitviz.weights.overrides import Stated
 
 pytestmark = pytest.mark.parity
 
-TOLERANCE = 1e-5
 # Modules that return no features of an image alone, or others every time.
 NOT_CAPTURED = (
     "you have to specify input_ids",
@@ -85,24 +86,10 @@ def test_both_engines_have_the_same_trace_on_the_rows_of_the_table(cases: Sequen
             module = load(reference.module, **options, engine="module")
         assert isinstance(module.network, CapturedNetwork)
         if own.engine == "own":
-            compare(own, module, case)
+            with silent():
+                both_ways(module, own, torch.randn(1, case.channels, *case.sizes[0]))
     assert len({row for row, _ in engines}) > 5
     assert {case for case, engine in engines.items() if engine == "module"} == CAPTURED
-
-
-def compare(own: Model, module: Model, case: Case) -> None:
-    torch.manual_seed(1)
-    pixels = torch.randn(1, case.channels, *case.sizes[0])
-    with silent():
-        ours, theirs = own.network.encode(pixels), module.network.encode(pixels)
-    one, other = ours.traces[0], theirs.traces[0]
-    assert one.layout == other.layout and one.layers == other.layers
-    pairs = [(one.weights(layer), other.weights(layer)) for layer in range(one.layers)]
-    if own.labels:
-        pairs.append((ours.logits, theirs.logits))
-    for found, expected in pairs:
-        scale = max(1.0, float(expected.abs().max()))
-        assert float((found.double() - expected.double()).abs().max()) <= TOLERANCE * scale, case
 
 
 # What the choice of the engine says, and what a copy cannot stand for.

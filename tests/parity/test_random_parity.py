@@ -13,9 +13,9 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.parity.random_configurations import DRAWN
-from tests.parity.random_draws import SEED, Case, Draw, Drawn, Tally, attempt, draw_many, simplest
+from tests.parity.random_draws import Case, Draw, Drawn, Tally, attempt, draw_many, simplest
 from tests.parity.random_timm import OTHERS
-from tests.support.long_runs import share_of
+from tests.support.long_runs import SEED, share_of
 
 pytestmark = pytest.mark.parity
 

@@ -12,7 +12,8 @@ from timm.models.deit import VisionTransformerDistilled
 from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 
-from tests.parity.case import Answer, Case, Reference, collected, randomised
+from tests.parity.case import Case, Reference, randomised
+from tests.parity.package_answers import of_timm
 from tests.reference_packages import timm
 
 SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 64, "depth": 3, "num_heads": 4, "num_classes": 7}
@@ -24,14 +25,7 @@ def make(
 ) -> Reference:
     arguments = {**SMALL, "dynamic_img_size": True, **options}
     model = randomised(timm.create_model(architecture, **arguments) if architecture else cls(**arguments))
-    blocks = list(model.blocks)
-    for block in blocks:
-        block.attn.fused_attn = False
-
-    def answer(pixels: torch.Tensor) -> Answer:
-        with collected([block.attn.attn_drop for block in blocks], lambda weights: weights) as weights:
-            return model(pixels), weights
-
+    answer = partial(of_timm, model)
     if architecture:
         timm.models.save_for_hf(model, folder)
         return Reference(folder, answer, model)

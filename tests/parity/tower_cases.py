@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from tests.parity.case import Answer, Case, Reference, Size, randomised
+from tests.parity.case import Case, Reference, Size, randomised
+from tests.parity.transformers_cases import answer_by, cls_of
 from tests.reference_packages import transformers
 
 VISION = {
@@ -21,15 +21,6 @@ TOKENS = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
 TEXT = {**VISION, **TOKENS, "vocab_size": 50}
 LANGUAGE = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "vocab_size": 50}
 SIZES: tuple[Size, ...] = ((32, 32), (48, 48), (24, 40))
-Pick = Callable[[Any], torch.Tensor]
-
-
-def pooled(found: Any) -> torch.Tensor:
-    return found.pooler_output
-
-
-def cls_of(found: Any) -> torch.Tensor:
-    return found.last_hidden_state[:, 0]
 
 
 def make(
@@ -37,9 +28,8 @@ def make(
     model: str,
     config: str,
     tower: str,
-    pick: Pick,
-    interpolate: bool = True,
     projection: str | None = None,
+    output: Callable[[torch.Tensor], torch.Tensor] | None = None,
     **options: Any,
 ) -> Reference:
     """Write a whole model; the reference is the tower's own answer.
@@ -48,24 +38,16 @@ def make(
         folder: where to.
         model, config: names of classes.
         tower: where the tower stands in the model; empty where it is all of it.
-        pick: what of the tower's output vitviz shows.
-        interpolate: whether the tower has to be asked to take images of other sizes.
         projection: where the projection of its output stands.
+        output: what of the tower's tokens vitviz shows, where it has no output.
         options: of the configuration.
     """
     settings = getattr(transformers, config)(**options)
     settings._attn_implementation = "eager"
     network = randomised(getattr(transformers, model)(settings))
     network.save_pretrained(folder)
-    inside = attrgetter(tower)(network) if tower else network
-    project = attrgetter(projection)(network) if projection else torch.nn.Identity()
-
-    def answer(pixels: torch.Tensor) -> Answer:
-        keywords = {"interpolate_pos_encoding": True} if interpolate else {}
-        found = inside(pixel_values=pixels, output_attentions=True, **keywords)
-        return project(pick(found)), list(found.attentions)
-
-    return Reference(folder, answer, inside)
+    inside, project = network.get_submodule(tower), network.get_submodule(projection) if projection else None
+    return Reference(folder, answer_by(inside, output, project), inside)
 
 
 def case(row: str, name: str, family: str, **options: Any) -> Case:
@@ -76,13 +58,12 @@ def beside_text(row: str, prefix: str, **options: Any) -> Case:
     """A descendant of CLIP; vitviz shows its image's features, projected."""
     parts = {"vision_config": VISION, "text_config": TEXT, "projection_dim": 24}
     options = {"model": f"{prefix}Model", "tower": "vision_model", "projection": "visual_projection", **options}
-    return case(row, "beside its text tower", "clip", config=f"{prefix}Config", pick=pooled, **parts, **options)
+    return case(row, "beside its text tower", "clip", config=f"{prefix}Config", **parts, **options)
 
 
 MULTIMODAL = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 96}
 FLAVA = {
     "config": "FlavaConfig",
-    "pick": pooled,
     "image_config": VISION,
     "text_config": TEXT,
     "multimodal_config": MULTIMODAL,
@@ -112,7 +93,7 @@ CASES = (
         model="GitForCausalLM",
         config="GitConfig",
         tower="git.image_encoder",
-        pick=cls_of,
+        output=cls_of,
         vision_config=VISION,
         **LANGUAGE,
         **TOKENS,
@@ -125,7 +106,6 @@ CASES = (
         model="FlavaImageModel",
         config="FlavaImageConfig",
         tower="",
-        pick=pooled,
         **VISION,
     ),
     case("FLAVA, image tower", "with the others", "flava", model="FlavaModel", tower="image_model", **FLAVA),

@@ -3,46 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from einops import rearrange
 
-from tests.parity.case import Answer, Case, Reference, Size, randomised
+from tests.parity.case import Case, Reference, Size, randomised
+from tests.parity.package_answers import Answer, of_transformers
 from tests.reference_packages import transformers
 
 SMALL = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "image_size": 32, "patch_size": 8}
 MLP = {"intermediate_size": 96}
 TEXT = {**SMALL, **MLP, "vocab_size": 50, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
 SIZES: tuple[Size, ...] = ((32, 32), (48, 48), (24, 40))
-OUTPUTS = ("logits", "image_embeds", "pooler_output")
 
 
 def make(
     folder: Path,
     model: str,
     config: str,
-    interpolate: bool = True,
     single: bool = True,
-    inputs: Callable[[torch.Tensor], dict[str, torch.Tensor]] | None = None,
-    output: Callable[[Any], torch.Tensor] | None = None,
+    output: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    encoder: str = "",
     **options: Any,
 ) -> Reference:
+    """Write a model, of which vitviz shows the encoder where there is one, and this output of its tokens."""
     settings = getattr(transformers, config)(**{**SMALL, **(MLP if "Dinov2" not in config else {}), **options})
     settings._attn_implementation = "eager"
     network = randomised(getattr(transformers, model)(settings))
     network.save_pretrained(folder, **({} if single else {"max_shard_size": "100KB"}))
+    return Reference(folder, answer_by(network.get_submodule(encoder), output), network)
+
+
+def answer_by(
+    network: Any, output: Callable[[torch.Tensor], torch.Tensor] | None = None, projection: Any = None
+) -> Callable[[torch.Tensor], Answer]:
+    """The answer of a model of transformers, with the output that its tokens have where it has none."""
 
     def answer(pixels: torch.Tensor) -> Answer:
-        keywords = {"interpolate_pos_encoding": True} if interpolate else {}
-        given = inputs(pixels) if inputs else {"pixel_values": pixels}
-        found = network(**given, output_attentions=True, **keywords)
-        values = output(found) if output else next(found[name] for name in OUTPUTS if found.get(name) is not None)
-        return values, list(found.attentions)
+        found = of_transformers(network, pixels, projection)
+        return found if output is None else replace(found, output=output(found.tokens))
 
-    return Reference(folder, answer, network)
+    return answer
 
 
 def make_tower(folder: Path, model: str, config: str, **options: Any) -> Reference:
@@ -54,49 +58,16 @@ def make_tower(folder: Path, model: str, config: str, **options: Any) -> Referen
     whole._attn_implementation = "eager"
     network = randomised(getattr(transformers, model)(whole))
     network.save_pretrained(folder)
-
-    def answer(pixels: torch.Tensor) -> Answer:
-        if "Classification" in model:
-            found = network(pixel_values=pixels, output_attentions=True, interpolate_pos_encoding=True)
-            return found.logits, list(found.attentions)
-        seen = network.vision_model(pixel_values=pixels, output_attentions=True, interpolate_pos_encoding=True)
-        projection = getattr(network, "visual_projection", torch.nn.Identity())
-        return projection(seen.pooler_output), list(seen.attentions)
-
-    return Reference(folder, answer, network)
+    tower = network if "Classification" in model else network.vision_model
+    return Reference(folder, answer_by(tower, None, getattr(network, "visual_projection", None)), network)
 
 
-def patches_of(pixels: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Pixels as SigLIP 2 takes them, patch by patch."""
-    rows, columns = (side // SMALL["patch_size"] for side in pixels.shape[-2:])
-    order = "batch channel (row height) (column width) -> batch (row column) (height width channel)"
-    return {
-        "pixel_values": rearrange(pixels, order, row=rows, column=columns),
-        "pixel_attention_mask": torch.ones(len(pixels), rows * columns, dtype=torch.long),
-        "spatial_shapes": torch.tensor([[rows, columns]] * len(pixels)),
-    }
+def cls_of(tokens: torch.Tensor) -> torch.Tensor:
+    return tokens[:, 0]
 
 
-def cls_of(found: Any) -> torch.Tensor:
-    return found.last_hidden_state[:, 0]
-
-
-def mean_of(found: Any) -> torch.Tensor:
-    return found.last_hidden_state.mean(1)
-
-
-def make_without_decoder(folder: Path, model: str, config: str, **options: Any) -> Reference:
-    """A model that was pretrained to fill in masked patches, of which vitviz takes the encoder."""
-    settings = getattr(transformers, config)(**{**SMALL, **MLP, **options})
-    settings._attn_implementation = "eager"
-    network = randomised(getattr(transformers, model)(settings))
-    network.save_pretrained(folder)
-
-    def answer(pixels: torch.Tensor) -> Answer:
-        found = network.vit(pixel_values=pixels, output_attentions=True, interpolate_pos_encoding=True)
-        return cls_of(found), list(found.attentions)
-
-    return Reference(folder, answer, network)
+def mean_of(tokens: torch.Tensor) -> torch.Tensor:
+    return tokens.mean(1)
 
 
 def case(
@@ -144,10 +115,6 @@ CASES = (
         "ViTMAEConfig",
         mask_ratio=0.0,
         output=cls_of,
-        inputs=lambda pixels: {
-            "pixel_values": pixels,
-            "noise": torch.arange(pixels[0, 0].numel() // 64).float().expand(len(pixels), -1),
-        },
     ),
     case(
         "transformers ViT",
@@ -156,20 +123,20 @@ CASES = (
         "ViTForMaskedImageModeling",
         "ViTConfig",
         encoder_stride=8,
-        maker=make_without_decoder,
+        encoder="vit",
+        output=cls_of,
     ),
     case("transformers ViTMSN", "features", VIT, "ViTMSNModel", "ViTMSNConfig", output=cls_of),
     case("transformers ViTMSN", "classifier", VIT, "ViTMSNForImageClassification", "ViTMSNConfig", num_labels=5),
     case("transformers I-JEPA", "features", IJEPA, "IJepaModel", "IJepaConfig", output=mean_of),
     case("transformers I-JEPA", "classifier", IJEPA, "IJepaForImageClassification", "IJepaConfig", num_labels=5),
-    case("transformers DINOv2", "features", DINOV2, "Dinov2Model", "Dinov2Config", interpolate=False),
+    case("transformers DINOv2", "features", DINOV2, "Dinov2Model", "Dinov2Config"),
     case(
         "transformers DINOv2",
         "linear classifier",
         DINOV2,
         "Dinov2ForImageClassification",
         "Dinov2Config",
-        interpolate=False,
         num_labels=5,
     ),
     case(
@@ -178,7 +145,6 @@ CASES = (
         DINOV2,
         "Dinov2Model",
         "Dinov2Config",
-        interpolate=False,
         use_swiglu_ffn=True,
     ),
     case(
@@ -187,7 +153,6 @@ CASES = (
         REGISTERS,
         "Dinov2WithRegistersModel",
         "Dinov2WithRegistersConfig",
-        interpolate=False,
     ),
     case(
         "transformers DINOv2 with registers",
@@ -195,7 +160,6 @@ CASES = (
         REGISTERS,
         "Dinov2WithRegistersForImageClassification",
         "Dinov2WithRegistersConfig",
-        interpolate=False,
         num_labels=5,
     ),
     case("transformers CLIP vision", "features", CLIP, "CLIPVisionModel", "CLIPVisionConfig"),
@@ -228,18 +192,15 @@ CASES = (
         SIGLIP2,
         "Siglip2VisionModel",
         "Siglip2VisionConfig",
-        interpolate=False,
-        inputs=patches_of,
         num_patches=16,
     ),
-    case("transformers DINOv3 ViT", "features", DINOV3, "DINOv3ViTModel", "DINOv3ViTConfig", interpolate=False),
+    case("transformers DINOv3 ViT", "features", DINOV3, "DINOv3ViTModel", "DINOv3ViTConfig"),
     case(
         "transformers DINOv3 ViT",
         "four registers, SwiGLU",
         DINOV3,
         "DINOv3ViTModel",
         "DINOv3ViTConfig",
-        interpolate=False,
         num_register_tokens=4,
         use_gated_mlp=True,
         hidden_act="silu",

@@ -157,7 +157,9 @@ def read_plainly(network: VisionTransformer, tokens: torch.Tensor, prefix: int) 
         pooled = normalised(pooled, network.norm, config.norm_epsilon)
     if config.representation_width:
         pooled = torch.tanh(mapped(pooled, network.representation[0]))
-    return mapped(mapped(pooled, network.projection), network.classifier), weights
+    if config.projection_width:
+        pooled = pooled @ network.projection.weight.T
+    return mapped(pooled, network.classifier), weights
 
 
 def pooled_by_attention(network: VisionTransformer, patches: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

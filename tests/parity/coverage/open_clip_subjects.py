@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from tests.parity.case import randomised, with_weights
+from tests.parity.case import randomised
 from tests.parity.coverage.subject import Subject
 from tests.parity.coverage.timm_subjects import materialised as without_kernels
+from tests.parity.package_answers import ask_for_weights
 from tests.reference_packages import open_clip
 
 DEPTH, WIDTH, HEADS, PATCHES, MAX_PARAMETERS = 2, 64, 4, 8, 4e7
@@ -44,7 +45,9 @@ def built(config: dict[str, Any]) -> nn.Module:
 
 def materialised(module: nn.Module) -> None:
     without_kernels(module)
-    with_weights([part for part in module.modules() if isinstance(part, nn.MultiheadAttention)])
+    for part in module.modules():
+        if isinstance(part, nn.MultiheadAttention):
+            part.register_forward_pre_hook(ask_for_weights, with_kwargs=True)
 
 
 def _tower(vision: dict[str, Any]) -> nn.Module:

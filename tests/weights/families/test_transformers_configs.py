@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.parity.case import randomised
-from tests.parity.transformers_cases import patches_of
+from tests.parity.package_answers import inputs_of
 from tests.reference_packages import transformers
 from tests.support.long_runs import one_in
 from tests.support.reading import read_checkpoint
@@ -145,10 +145,7 @@ def answer_of_package(kind: str, values: dict[str, Any], state: dict[str, torch.
             config.mask_ratio = 0.0
         network.load_state_dict(state)
         with torch.inference_mode():
-            inputs = patches_of(PIXELS) if kind == "siglip2_vision_model" else {"pixel_values": PIXELS}
-            if kind == "vit_mae":
-                inputs["noise"] = torch.arange(16.0)[None]
-            found = network(**inputs, return_dict=True)
+            found = network(**inputs_of(config, PIXELS), return_dict=True)
     except Exception:
         return None
     pooled = found.get("pooler_output")
