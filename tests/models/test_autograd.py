@@ -32,7 +32,7 @@ class Frozen(OwnViT):
         super().__init__()
         self.mode, self.frozen_layers, self.detaches = mode, layers, detaches
 
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+    def encode(self, pixels: torch.Tensor) -> torch.Tensor:
         with self.mode():
             tokens = self.tokens(pixels)
             for layer in self.layers[: self.frozen_layers]:
@@ -40,7 +40,7 @@ class Frozen(OwnViT):
         tokens = tokens.detach() if self.detaches else tokens
         for layer in self.layers[self.frozen_layers :]:
             tokens = layer(tokens)
-        return self.classifier(self.norm(tokens)[:, 0])
+        return tokens
 
 
 @every_method
@@ -104,10 +104,10 @@ def test_a_layer_without_effect_has_a_gradient_of_zero() -> None:
     class Early(OwnViT):
         """Classifies the tokens before its last layer, which runs for nothing."""
 
-        def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        def encode(self, pixels: torch.Tensor) -> torch.Tensor:
             tokens = self.layers[1](self.layers[0](self.tokens(pixels)))
             self.layers[2](tokens)
-            return self.classifier(self.norm(tokens)[:, 0])
+            return tokens
 
     analysis = vitviz.analyze(picture(), load_own(Early()))
     assert map_of(analysis, "relevance").any() and not map_of(analysis, "grad_cam").any()

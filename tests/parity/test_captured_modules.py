@@ -27,6 +27,7 @@ from tests.parity.random_configurations import DRAWN
 from tests.parity.random_draws import Draw, silent
 from tests.reference_packages import timm, torchvision, transformers
 from tests.support.long_runs import SEED
+from tests.support.modules import windows
 from tests.support.reading import read_checkpoint
 from vitviz import VitvizError, load
 from vitviz.attribution import METHODS, AttributionInput
@@ -227,14 +228,7 @@ def test_torchvision_needs_its_transforms_and_then_has_its_own_outputs() -> None
     close(model.network.encode(pixels).logits, module(pixels), "logits")
 
 
-# Windows: where they lie is written here once more, as Liu et al. 2021 have it.
-
-
-def swin_windows(side: int, window: int, shift: int) -> torch.Tensor:
-    """``"window token"``: the patches of every window."""
-    numbers = torch.arange(side * side).view(side, side).roll((-shift, -shift), (0, 1))
-    parts = numbers.view(side // window, window, side // window, window).transpose(1, 2)
-    return parts.reshape(-1, window * window)
+# Windows, where Liu et al. 2021 have them.
 
 
 @pytest.mark.parametrize(
@@ -265,7 +259,7 @@ def test_hierarchical_networks_of_timm_have_the_attention_that_timm_computes(nam
         assert (trace.layers, side) == (2, 8)
         for layer, weights in enumerate(expected[2:4]):
             whole = torch.zeros(trace.heads, side**2, side**2)
-            for own, places in zip(weights, swin_windows(side, 4, 2 * layer), strict=True):
+            for own, places in zip(weights, windows((side, side), (4, 4), 2 * layer), strict=True):
                 whole[:, places[:, None], places] = own
             close(trace.weights(layer), whole, f"{name}, layer {layer}")
         return

@@ -94,9 +94,7 @@ class OwnViT(nn.Module):
         self.layers = nn.ModuleList(Layer(way, scale, has_bias, groups) for scale in scales)
         self.norm = nn.LayerNorm(WIDTH)
         self.classifier = nn.Linear(WIDTH, classes) if classes else nn.Identity()
-        for parameter in self.parameters():
-            nn.init.normal_(parameter, 0, 0.3)
-        self.eval()
+        randomised(self)
 
     def tokens(self, pixels: torch.Tensor) -> torch.Tensor:
         patches = self.embedding(pixels).flatten(2).transpose(1, 2)
@@ -105,11 +103,49 @@ class OwnViT(nn.Module):
         first, last = (tokens.expand(len(pixels), -1, -1) for tokens in (self.cls_token, self.last_tokens))
         return torch.cat([first, patches, last], 1)
 
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+    def encode(self, pixels: torch.Tensor) -> torch.Tensor:
+        """The tokens after the last layer."""
         tokens = self.tokens(pixels)
         for layer in self.layers:
             tokens = layer(tokens)
+        return tokens
+
+    def read(self, tokens: torch.Tensor) -> torch.Tensor:
         return self.classifier(self.norm(tokens)[:, 0])
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        return self.read(self.encode(pixels))
+
+
+class MeanViT(OwnViT):
+    """Its output is of the mean of all tokens."""
+
+    def read(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.classifier(self.norm(tokens).mean(1))
+
+
+def randomised(module: OwnViT, deviation: float = 0.3) -> OwnViT:
+    """A module with new weights, in evaluation mode."""
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, 0, deviation)
+    return module.eval()
+
+
+def maps_of(layer: Layer) -> tuple[list[tuple[torch.Tensor, torch.Tensor]], nn.Module]:
+    """Weights and biases of queries, keys and values, and the projection behind them."""
+    multi_head = layer.multi_head
+    if multi_head is None:
+        return [(each.weight, each.bias) for each in (layer.query, layer.key, layer.value)], layer.projection
+    weights, biases = multi_head.in_proj_weight.chunk(3), multi_head.in_proj_bias.chunk(3)
+    return list(zip(weights, biases, strict=True)), multi_head.out_proj
+
+
+def windows(grid: tuple[int, int], window: tuple[int, int], shift: int) -> torch.Tensor:
+    """``"window token"``: the patches of every window, in a grid that is rolled up and left by ``shift``."""
+    numbers = torch.arange(grid[0] * grid[1]).view(grid).roll((-shift, -shift), (0, 1))
+    rows, columns = window
+    tiles = numbers.view(grid[0] // rows, rows, grid[1] // columns, columns)
+    return tiles.transpose(1, 2).reshape(-1, rows * columns)
 
 
 def explicit_weights(module: OwnViT, pixels: torch.Tensor) -> list[torch.Tensor]:
@@ -118,15 +154,9 @@ def explicit_weights(module: OwnViT, pixels: torch.Tensor) -> list[torch.Tensor]
     for layer in module.layers:
         assert isinstance(layer, Layer)
         normed = layer.norm(tokens).double()
-        if layer.multi_head is None:
-            pairs = [(linear.weight, linear.bias) for linear in (layer.query, layer.key)]
-        else:
-            multi_head = layer.multi_head
-            weights, biases = multi_head.in_proj_weight.chunk(3), multi_head.in_proj_bias.chunk(3)
-            pairs = list(zip(weights[:2], biases[:2], strict=True))
         queries, keys = (
             (normed @ weight.double().mT + bias.double()).unflatten(-1, (-1, WIDTH // HEADS)).transpose(1, 2)[0]
-            for weight, bias in pairs
+            for weight, bias in maps_of(layer)[0][:2]
         )
         keys = keys.repeat_interleave(HEADS // len(keys), 0)
         scores = queries @ keys.mT * layer.scale

@@ -17,9 +17,11 @@ from tests.support.modules import (
     HEADS,
     SIZE,
     WAYS,
+    MeanViT,
     OwnViT,
     explicit_weights,
     load_own,
+    maps_of,
     picture,
     state_of,
 )
@@ -30,7 +32,8 @@ pytestmark = pytest.mark.slow
 
 close = closeness(tolerance=1e-5, any_type=True)
 VARIANTS: dict[str, dict[str, Any]] = {
-    **{way: {"way": way} for way in WAYS},
+    "fused": {},
+    **{way: {"way": way} for way in WAYS[1:]},
     **{f"{way}, bias": {"way": way, "has_bias": True} for way in WAYS[:4]},
     "a scale for each layer": {"scales": (0.1, 0.5, None)},
     "a scale for each layer, written out": {"way": "written out", "scales": (0.1, 0.5, None)},
@@ -57,27 +60,22 @@ def test_a_trace_has_the_weights_of_the_plain_formula(variant: dict[str, Any]) -
     module, pixels = OwnViT(**variant), torch.randn(2, 3, *SIZE)
     model = load_own(module, prefix=prefix(variant))
     encoding = model.network.encode(pixels)
+    logits, weights = model.network(pixels, need_weights=True)
     assert torch.equal(encoding.logits, torch.cat([module(image[None]) for image in pixels]))
-    for image, trace in zip(pixels, encoding.traces, strict=True):
+    assert torch.equal(logits, module(pixels)) and torch.equal(logits, model.network(pixels))
+    for number, trace in enumerate(encoding.traces):
         assert (trace.layers, trace.heads) == (DEPTH, HEADS)
-        for layer, expected in enumerate(explicit_weights(module, image[None])):
+        known = dict(trace.known_log_sums)
+        assert sorted(known) == list(range(DEPTH)) or {"way", "has_bias", "groups"} & variant.keys()
+        trace.known_log_sums.clear()
+        for layer, expected in enumerate(explicit_weights(module, pixels[number : number + 1])):
             expected = in_layout(expected, variant.get("registers", 0))
             close(trace.weights(layer), expected)
+            close(weights[layer][number], expected)
             close(trace.row(layer, "cls"), expected[:, 0])
             close(trace.row(layer, (1, 2)), expected[:, trace.layout.index((1, 2))])
             close(trace.column(layer, (3, 5)), expected[..., trace.layout.index((3, 5))])
-
-
-@pytest.mark.parametrize("variant", [{}, {"registers": 3}, {"scales": (0.1, 0.5, None)}])
-def test_the_log_sums_are_those_of_the_kernel(variant: dict[str, Any]) -> None:
-    module, pixels = OwnViT(**variant), torch.randn(1, 3, *SIZE)
-    model = load_own(module, prefix=prefix(variant))
-    trace = model.network.encode(pixels).traces[0]
-    known = dict(trace.known_log_sums)
-    assert sorted(known) == list(range(DEPTH))
-    trace.known_log_sums.clear()
-    for layer, sums in known.items():
-        close(sums, trace.log_sums(layer))
+            close(known.get(layer, trace.log_sums(layer)), trace.log_sums(layer))
     # Rounded queries and keys have other sums.
     assert model.network.encode(pixels, storage="float16").traces[0].known_log_sums == {}
 
@@ -101,16 +99,6 @@ def test_the_encoder_of_torch_is_captured_although_it_has_a_kernel_for_whole_lay
         _, expected = layer.self_attn(normed, normed, normed, average_attn_weights=False)
         close(trace.weights(number), expected[0])
         tokens = layer(tokens)
-
-
-def test_a_captured_network_gives_its_weights_beside_its_output() -> None:
-    module, pixels = OwnViT(), torch.randn(2, 3, *SIZE)
-    network = load_own(module).network
-    logits, weights = network(pixels, need_weights=True)
-    assert torch.equal(logits, module(pixels)) and torch.equal(logits, network(pixels))
-    for image in range(2):
-        for found, expected in zip(weights, explicit_weights(module, pixels[image : image + 1]), strict=True):
-            close(found[image], expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
@@ -169,16 +157,9 @@ def test_a_module_stays_as_it_was(variant: dict[str, Any], frozen: bool) -> None
 
 
 def test_switching_off_what_a_module_reads_otherwise_is_refused() -> None:
-    class Mean(OwnViT):
-        def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-            tokens = self.tokens(pixels)
-            for layer in self.layers:
-                tokens = layer(tokens)
-            return self.classifier(self.norm(tokens).mean(1))
-
-    analysis = vitviz.analyze(picture(), load_own(Mean()))
+    analysis = vitviz.analyze(picture(), load_own(MeanViT()))
     assert analysis.switched_off([(0, 0)]).shape == (5,)
-    with pytest.raises(VitvizError, match=r"^Mean: hidden patches change its output by .*, so it also reads .*$"):
+    with pytest.raises(VitvizError, match=r"^MeanViT: hidden patches change its output by .*, so it also reads .*$"):
         analysis.switched_off(patches=[(0, 1)])
 
 
@@ -193,12 +174,10 @@ def test_heads_and_patches_that_are_off_are_as_in_the_plain_formula(way: str) ->
     tokens = module.tokens(pixels)[:, remaining]
     for layer in module.layers:
         tokens = layer(tokens)
-    expected = module.classifier(module.norm(tokens)[:, 0])[0]
-    close(analysis.switched_off(patches=hidden), expected)
+    close(analysis.switched_off(patches=hidden), module.read(tokens)[0])
     # A head is silent where its columns of the projection are zero.
     silent = copy.deepcopy(module)
-    projection = silent.layers[1].projection if way != WAYS[4] else silent.layers[1].multi_head.out_proj
-    projection.weight.data[:, 16:24] = 0
+    maps_of(silent.layers[1])[1].weight.data[:, 16:24] = 0
     close(analysis.switched_off([(1, 2)]), silent(pixels)[0])
     effects = analysis.head_effects(target=3)
     close(effects.without[1, 2], silent(pixels)[0].softmax(-1)[3].detach())
@@ -244,10 +223,7 @@ def test_a_likeness_reads_what_the_classifier_reads() -> None:
     first = vitviz.analyze(picture(), model)
     target = vitviz.likeness(vitviz.analyze(picture().rotate(90), model))
     pixels = first.prepared.pixels
-    tokens = module.tokens(pixels)
-    for layer in module.layers:
-        tokens = layer(tokens)
-    close(model.network.output(pixels, "features"), module.norm(tokens)[:, 0])
+    close(model.network.output(pixels, "features"), module.norm(module.encode(pixels))[:, 0])
     assert first.map("relevance", target=target).values.max() > 0
     with pytest.raises(VitvizError, match="OwnViT: a captured module does not expose its final patch tokens"):
         vitviz.likeness(first, patch=(0, 0))

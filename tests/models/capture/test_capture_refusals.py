@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 import vitviz
-from tests.support.modules import DEPTH, HEADS, SIZE, OwnViT, load_own, picture, state_of
+from tests.support.modules import DEPTH, HEADS, SIZE, MeanViT, OwnViT, load_own, picture, state_of
+from tests.support.refusals import check_refusals
 from vitviz import ConfigError, ImageError
 
 # Modules that are refused.
@@ -101,11 +102,11 @@ class Changing(OwnViT):
 
     depth, count = DEPTH, 25
 
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+    def encode(self, pixels: torch.Tensor) -> torch.Tensor:
         tokens = self.tokens(pixels)[:, : self.count]
         for layer in list(self.layers)[: self.depth]:
             tokens = layer(tokens)
-        return self.classifier(self.norm(tokens)[:, 0])
+        return tokens
 
 
 @pytest.mark.parametrize(
@@ -128,71 +129,50 @@ def test_a_module_that_handles_its_errors_is_not_changed() -> None:
     class Falling(OwnViT):
         way = "fused"
 
-        def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-            tokens = self.tokens(pixels)
-            for layer in self.layers:
-                try:
-                    tokens = layer(tokens)
-                except Exception:
-                    self.way = "another kernel"
-            return self.classifier(self.norm(tokens)[:, 0])
+        def encode(self, pixels: torch.Tensor) -> torch.Tensor:
+            try:
+                return super().encode(pixels)
+            except Exception:
+                self.way = "another kernel"
+            return self.tokens(pixels)
 
     module = Falling()
     load_own(module)
     assert module.way == "fused"
 
 
-def test_an_error_of_the_module_is_one_sentence() -> None:
-    message = r"^Failing does not take an image of 24×16 pixels: AssertionError: Input height \(16\) does not match$"
-    with pytest.raises(ImageError, match=message):
-        load_own(Failing())
+class Fixed(OwnViT):
+    def tokens(self, pixels: torch.Tensor) -> torch.Tensor:
+        if tuple(pixels.shape[-2:]) != SIZE:
+            raise ValueError("only 24×16")
+        return super().tokens(pixels)
 
 
-def test_a_size_that_the_module_does_not_take_is_one_sentence() -> None:
-    class Fixed(OwnViT):
-        def tokens(self, pixels: torch.Tensor) -> torch.Tensor:
-            if tuple(pixels.shape[-2:]) != SIZE:
-                raise ValueError("only 24×16")
-            return super().tokens(pixels)
-
+def test_what_the_module_does_not_take_is_one_sentence() -> None:
     model = load_own(Fixed())
-    with pytest.raises(ImageError, match=r"^Fixed does not take an image of 48×32 pixels: ValueError: only 24×16$"):
-        vitviz.analyze(picture(), model, resolution=32)
-
-
-def test_a_patch_size_that_is_not_the_modules_is_refused() -> None:
-    with pytest.raises(ConfigError, match="OwnViT: attention among 25 tokens: fewer than the 96 patches"):
-        load_own(OwnViT(), patch_size=2)
-    with pytest.raises(
-        ConfigError,
-        match=r"^OwnViT: attention among 25 tokens: in no layer do they match the 2×3 patches one to one$",
-    ):
-        load_own(OwnViT(), patch_size=8)
-
-
-def test_tokens_need_names() -> None:
-    message = r"^OwnViT: 4 tokens that are no patches \(1 before them\), and prefix=\['cls'\] names 1; .*$"
-    with pytest.raises(ConfigError, match=message):
-        load_own(OwnViT(registers=3))
-
-
-def test_the_token_that_the_output_reads_alone_is_the_cls_token() -> None:
-    message = (
-        r"^OwnViT: prefix=\['register 1', 'cls'\]: of these tokens, the output reads 'register 1' alone; "
-        r"expected the name 'cls' for what it reads, such as prefix=\['cls', 'register 1'\]$"
-    )
-    with pytest.raises(ConfigError, match=message):
-        load_own(OwnViT(registers=1), prefix=["register 1", "cls"])
-
-
-class MeanViT(OwnViT):
-    """Its output is of the mean of all tokens."""
-
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        tokens = self.tokens(pixels)
-        for layer in self.layers:
-            tokens = layer(tokens)
-        return self.classifier(self.norm(tokens).mean(1))
+    images = {
+        r"Failing does not take an image of 24×16 pixels: AssertionError: Input height \(16\) .*tch$": lambda: load_own(
+            Failing()
+        ),
+        "Fixed does not take an image of 48×32 pixels: ValueError: only 24×16$": lambda: vitviz.analyze(
+            picture(), model, resolution=32
+        ),
+    }
+    check_refusals(ImageError, images)
+    settings = {
+        "OwnViT: attention among 25 tokens: fewer than the 96 patches": lambda: load_own(OwnViT(), patch_size=2),
+        "OwnViT: attention among 25 tokens: in no layer do they match the 2×3 patches one to one$": lambda: load_own(
+            OwnViT(), patch_size=8
+        ),
+        r"OwnViT: 4 tokens that are no patches \(1 before them\), and prefix=\['cls'\] names 1; .*$": lambda: load_own(
+            OwnViT(registers=3)
+        ),
+        r"OwnViT: prefix=\['register 1', 'cls'\]: of these tokens, the output reads 'register 1' alone; expected the "
+        r"name 'cls' for what it reads, such as prefix=\['cls', 'register 1'\]$": lambda: load_own(
+            OwnViT(registers=1), prefix=["register 1", "cls"]
+        ),
+    }
+    check_refusals(ConfigError, settings)
 
 
 @pytest.mark.parametrize("count", [1, 2])

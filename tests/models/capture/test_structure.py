@@ -11,19 +11,24 @@ from torch import nn
 
 import vitviz
 from tests.support.comparison import closeness
-from tests.support.modules import DEPTH, HEADS, SIZE, WIDTH, Layer, OwnViT, explicit_weights, load_own, picture
+from tests.support.modules import (
+    DEPTH,
+    HEADS,
+    SIZE,
+    WIDTH,
+    Layer,
+    OwnViT,
+    explicit_weights,
+    load_own,
+    picture,
+    randomised,
+)
 from vitviz import ConfigError, VitvizError
 from vitviz.metrics.ablation import switched_off
 
 pytestmark = pytest.mark.slow
 
 close = closeness(tolerance=1e-5, any_type=True)
-
-
-def randomised(module: OwnViT) -> OwnViT:
-    for parameter in module.parameters():
-        nn.init.normal_(parameter, 0, 0.3)
-    return module.eval()
 
 
 class Head(nn.Module):
@@ -129,10 +134,7 @@ class MaskedAgain(OwnViT):
     """Runs again on a picture that is darker where the first pass has small tokens."""
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        tokens = self.tokens(pixels)
-        for layer in self.layers:
-            tokens = layer(tokens)
-        norms = tokens[:, 1:].norm(dim=-1).view(-1, 1, 4, 6)
+        norms = self.encode(pixels)[:, 1:].norm(dim=-1).view(-1, 1, 4, 6)
         mask = (norms / norms.max()).repeat_interleave(4, 2).repeat_interleave(4, 3)
         return super().forward(pixels * mask)
 
@@ -158,9 +160,7 @@ class Decoder(OwnViT):
         randomised(self)
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        tokens, queries = self.tokens(pixels), self.queries
-        for layer in self.layers:
-            tokens = layer(tokens)
+        tokens, queries = self.encode(pixels), self.queries
         queries = queries + self.decoder[0](queries, queries, queries)[0]
         return self.classifier((queries + self.decoder[1](queries, tokens, tokens)[0]).mean(1))
 
@@ -183,10 +183,7 @@ class Autoencoder(OwnViT):
         randomised(self)
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        tokens = self.tokens(pixels)
-        for layer in self.layers:
-            tokens = layer(tokens)
-        tokens = self.embed(self.norm(tokens)) + 0.1
+        tokens = self.embed(self.norm(self.encode(pixels))) + 0.1
         for layer in self.decoder:
             tokens = layer(tokens)
         return self.classifier(tokens.mean(1))
@@ -195,13 +192,11 @@ class Autoencoder(OwnViT):
 class Moving(OwnViT):
     """Moves tokens to other places behind the first layer."""
 
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        tokens = self.tokens(pixels)
-        for number, layer in enumerate(self.layers):
+    def encode(self, pixels: torch.Tensor) -> torch.Tensor:
+        tokens = self.move(self.layers[0](self.tokens(pixels)))
+        for layer in self.layers[1:]:
             tokens = layer(tokens)
-            if number == 0:
-                tokens = self.move(tokens)
-        return self.classifier(self.norm(tokens)[:, 0])
+        return tokens
 
     def move(self, tokens: torch.Tensor) -> torch.Tensor:
         return torch.cat([tokens[:, :1], tokens[:, 1:].flip(1)], 1)
@@ -285,11 +280,11 @@ class Prompted(OwnViT):
         super().__init__(registers=4)
         self.prompts = nn.Parameter(torch.randn(DEPTH, 1, 4, WIDTH))
 
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+    def encode(self, pixels: torch.Tensor) -> torch.Tensor:
         tokens = self.tokens(pixels)
         for layer, prompts in zip(self.layers, self.prompts, strict=True):
             tokens = layer(torch.cat([tokens[:, :25], prompts], 1))
-        return self.classifier(self.norm(tokens)[:, 0])
+        return tokens
 
 
 class Bare(OwnViT):

@@ -12,7 +12,18 @@ from torch import nn
 
 import vitviz
 from tests.support.comparison import closeness
-from tests.support.modules import HEADS, LABELS, PATCH, SIZE, WIDTH, OwnViT, explicit_weights, load_own
+from tests.support.modules import (
+    HEADS,
+    LABELS,
+    PATCH,
+    SIZE,
+    WIDTH,
+    OwnViT,
+    explicit_weights,
+    load_own,
+    randomised,
+    windows,
+)
 from vitviz import ConfigError, ImageError, VitvizError
 from vitviz.attribution import METHODS, AttributionInput
 from vitviz.metrics.ablation import switched_off
@@ -24,14 +35,6 @@ pytestmark = pytest.mark.slow
 close = closeness(tolerance=1e-5, any_type=True)
 GRID = (SIZE[0] // PATCH, SIZE[1] // PATCH)
 DIM = WIDTH // HEADS
-
-
-def windows(grid: tuple[int, int], window: tuple[int, int], shift: int) -> torch.Tensor:
-    """``"window token"``: the patches of every window, in a grid that is rolled up and left by ``shift``."""
-    numbers = torch.arange(grid[0] * grid[1]).view(grid).roll((-shift, -shift), (0, 1))
-    rows, columns = window
-    tiles = numbers.view(grid[0] // rows, rows, grid[1] // columns, columns)
-    return tiles.transpose(1, 2).reshape(-1, rows * columns)
 
 
 class WindowLayer(nn.Module):
@@ -50,8 +53,8 @@ class WindowLayer(nn.Module):
         self.weights, self.is_explicit = torch.empty(0), False
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        windows = self.norm(tokens)[:, self.index.flatten()].unflatten(1, tuple(self.index.shape))
-        queries, keys, values = self.maps(windows).unflatten(-1, (3, self.heads, -1)).permute(3, 0, 1, 4, 2, 5)
+        normed = self.norm(tokens)[:, self.index.flatten()].unflatten(1, tuple(self.index.shape))
+        queries, keys, values = self.maps(normed).unflatten(-1, (3, self.heads, -1)).permute(3, 0, 1, 4, 2, 5)
         bias = self.mask if self.bias is None else self.mask + self.bias
         with torch.no_grad():
             scores = queries.double() @ keys.double().mT * queries.shape[-1] ** -0.5 + bias
@@ -90,9 +93,7 @@ class Hierarchical(OwnViT):
             WindowLayer(2 * WIDTH, 2 * HEADS, all_tokens, way, has_bias) for _ in range(coarse_layers)
         )
         self.classifier = nn.Linear(2 * WIDTH, len(LABELS))
-        for parameter in self.parameters():
-            nn.init.normal_(parameter, 0, 0.2)
-        self.eval()
+        randomised(self, 0.2)
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         tokens = self.tokens(pixels)[:, 1:]
@@ -117,9 +118,9 @@ def on_the_picture(layer: WindowLayer, values: torch.Tensor | None = None) -> to
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("way", ["windows", "heads first", "batch of windows"])
 def test_windows_lie_on_the_picture(way: str, has_bias: bool) -> None:
-    module = Hierarchical(way, has_bias)
+    """Their weights, their gradients, and their heads that are switched off."""
+    module, pixels = Hierarchical(way, has_bias), torch.randn(1, 3, *SIZE)
     model = load_own(module, prefix=None, patch_size=PATCH)
-    pixels = torch.randn(1, 3, *SIZE)
     encoding = model.network.encode(pixels)
     # With gradients torch uses another kernel, which rounds differently.
     with torch.no_grad():
@@ -127,12 +128,29 @@ def test_windows_lie_on_the_picture(way: str, has_bias: bool) -> None:
     trace = encoding.traces[0]
     assert (trace.layers, trace.heads, trace.layout.prefix) == (2, HEADS, ())
     for number, layer in enumerate(module.layers):
-        assert isinstance(layer, WindowLayer)
         expected = on_the_picture(layer)
         close(trace.weights(number), expected)
         close(trace.row(number, (1, 2)), expected[:, trace.layout.index((1, 2))])
         close(trace.column(number, (3, 5)), expected[..., trace.layout.index((3, 5))])
         assert float((expected == 0).float().mean()) >= 0.75
+
+    found = AttributionInput(model.network, pixels, class_target(1, len(LABELS))).gradients
+    relevance = METHODS["relevance"].compute(found, query=(1, 2)).values
+    without = switched_off(model.network, pixels, [(1, 2)])
+    with pytest.raises(VitvizError, match=r"^Hierarchical: patches can be hidden only if every layer .*"):
+        switched_off(model.network, pixels, patches=[(0, 0)])
+    for layer in module.layers:
+        layer.way, layer.is_explicit = "windows", True
+    module(pixels)[0, 1].backward()
+    matrix = torch.eye(24, dtype=torch.float64)
+    for layer in module.layers:
+        weights, gradient = layer.weights.detach(), layer.weights.grad
+        product = on_the_picture(layer, (weights * gradient).reshape(-1, *weights.shape[-3:]))
+        matrix = matrix + product.relu().mean(0) @ matrix
+    close(relevance.flatten(), matrix[trace.layout.index((1, 2))])
+    assert relevance.max() > 1e-6 and METHODS["gradient_rollout"].compute(found, query=(1, 2)).values.any()
+    module.layers[1].projection.weight.data[:, 2 * DIM : 3 * DIM] = 0
+    close(without, module(pixels)[0].detach())
 
 
 def test_the_grid_of_most_layers_is_shown_and_any_other_can_be() -> None:
@@ -142,51 +160,11 @@ def test_the_grid_of_most_layers_is_shown_and_any_other_can_be() -> None:
     trace = model.network.encode(torch.randn(1, 3, *SIZE)).traces[0]
     assert (trace.layers, trace.heads, trace.layout.grid_height, trace.layout.grid_width) == (3, 2 * HEADS, 2, 3)
     for number, layer in enumerate(module.coarse):
-        assert isinstance(layer, WindowLayer)
         close(trace.weights(number), on_the_picture(layer))
     fine = load_own(module, prefix=None, patch_size=4)
     assert not any(text.startswith("patches") for text in fine.assumptions)
     assert fine.card["grid"] == "patches of 4 pixels: 2 layers of 4×6; patch_size=8 shows other layers"
     assert load_own(Hierarchical(), prefix=None).network.config.depth == 2, "of as many layers, the finer"
-
-
-@pytest.mark.parametrize("way", ["windows", "heads first", "batch of windows"])
-def test_relevance_goes_through_windows(way: str) -> None:
-    module, pixels = Hierarchical(way), torch.randn(1, 3, *SIZE)
-    model = load_own(module, prefix=None, patch_size=PATCH)
-    target = class_target(1, len(LABELS))
-    found = AttributionInput(model.network, pixels, target)
-    relevance = METHODS["relevance"].compute(found.gradients, query=(1, 2)).values
-    rollout = METHODS["gradient_rollout"].compute(found.gradients, query=(1, 2)).values
-    for layer in module.layers:
-        layer.way, layer.is_explicit = "windows", True
-    module(pixels)[0, 1].backward()
-    expected = torch.eye(24, dtype=torch.float64)
-    for layer in module.layers:
-        weights, gradient = layer.weights.detach(), layer.weights.grad
-        assert gradient is not None
-        shape = (-1, *weights.shape[-3:])
-        product = on_the_picture(layer, (weights * gradient).reshape(shape))
-        expected = expected + product.relu().mean(0) @ expected
-    close(relevance.flatten(), expected[trace_index(model, (1, 2))])
-    assert float(rollout.max()) > 0
-    assert relevance.max() > 1e-6
-
-
-def trace_index(model: vitviz.Model, patch: tuple[int, int]) -> int:
-    return model.network.config.layout(*SIZE).index(patch)
-
-
-@pytest.mark.parametrize("way", ["windows", "heads first", "batch of windows"])
-def test_heads_of_windows_are_switched_off_and_patches_are_not(way: str) -> None:
-    module, pixels = Hierarchical(way), torch.randn(1, 3, *SIZE)
-    model = load_own(module, prefix=None, patch_size=PATCH)
-    found = switched_off(model.network, pixels, [(1, 2)])
-    with torch.no_grad():
-        module.layers[1].projection.weight[:, 2 * DIM : 3 * DIM] = 0
-        close(found, module(pixels)[0])
-    with pytest.raises(VitvizError, match=r"^Hierarchical: patches can be hidden only if every layer .*"):
-        switched_off(model.network, pixels, patches=[(0, 0)])
 
 
 def test_everything_else_works_inside_windows() -> None:
@@ -243,7 +221,6 @@ def test_a_stem_that_mixes_neighbours_is_seen_through() -> None:
     module = Stem()
     trace = load_own(module, prefix=None, patch_size=PATCH).network.encode(torch.randn(1, 3, *SIZE)).traces[0]
     for number, layer in enumerate(module.layers):
-        assert isinstance(layer, WindowLayer)
         close(trace.weights(number), on_the_picture(layer))
 
 
@@ -262,9 +239,7 @@ class Padded(OwnViT):
         self.maps = nn.ModuleList(nn.Linear(WIDTH, 3 * WIDTH) for _ in range(3))
         self.heads = nn.Linear(WIDTH, len(LABELS))
         self.bias = nn.Parameter(torch.randn(HEADS, window[0] * window[1], window[0] * window[1]))
-        for parameter in self.parameters():
-            nn.init.normal_(parameter, 0, 0.3)
-        self.eval()
+        randomised(self)
 
     def attend(self, number: int, windows: torch.Tensor) -> torch.Tensor:
         queries, keys, values = self.maps[number](windows).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
