@@ -10,7 +10,7 @@ import torch
 from benchmarks.benchmark import MIB, Benchmark, Case, Make, Models, Run
 from benchmarks.networks import B_14, B_16, S_8, TI_16, transformers_model
 from benchmarks.others import materialised_rollout, unfused_timm, vit_explain
-from tests.parity.case import collected
+from tests.parity.package_answers import collect_outputs
 from vitviz.attribution import rollout
 
 FORWARD = "timm forward pass"
@@ -42,7 +42,7 @@ def timm_hooks(models: Models) -> Run:
 
     @torch.inference_mode()
     def run() -> object:
-        with collected(modules, lambda weights: weights) as layers:
+        with collect_outputs(modules, lambda weights: weights) as layers:
             return model(pixels), materialised_rollout(layers)
 
     return run
