@@ -40,23 +40,6 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(VisionTransformer, "__init__", build)
 
 
-def configured(case: Any, folder: Path, name: str, value: Any) -> Kept:
-    """A checkpoint of transformers of which one value in ``config.json`` is another."""
-    kept = Kept(case, folder)
-    file = folder / "config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), name: value}))
-    return kept
-
-
-def config_refusal(family: str, folder: Path, name: str, value: Any) -> str:
-    kept = configured(FIRST[family], folder, name, value)
-    with pytest.raises(CheckpointError) as caught:
-        read_checkpoint(kept.path)
-    message = str(caught.value)
-    assert "\n" not in message and len(message) < 700
-    return message
-
-
 # config.json against the weights.
 
 OTHERS = {
@@ -69,13 +52,6 @@ OTHERS = {
 }
 
 
-@pytest.mark.usefixtures("no_network")
-@pytest.mark.parametrize("name", OTHERS)
-def test_a_configuration_of_another_network_is_refused_at_once(name: str, tmp_path: Path) -> None:
-    value, sentence = OTHERS[name]
-    assert sentence in config_refusal("transformers-vit", tmp_path, name, value)
-
-
 WRONG = {
     **{"text": "64", "fraction": 64.5, "truth": True, "negative": -64, "zero": 0, "list": [], "nested": {"a": 64}},
     **{"NaN": math.nan, "infinite": math.inf, "three": [8, 8, 8], "list of truths": [True, True], "long": "x" * 9999},
@@ -85,56 +61,46 @@ NAMED = [
     *((name, kind) for name in ("hidden_size", "image_size", "patch_size") for kind in WRONG),
     *((name, "text") for name in OTHERS if name not in ("hidden_size", "patch_size")),
 ]
+VIT, POOLER = FIRST["transformers-vit"], next(case for case in CASES if case.name == "pooler")
+TIMM, TOWER = next(case for case in CASES if case.name == "as timm saves it"), FIRST["clip"]
+VISION = "vision_cfg in model_cfg in open_clip_config.json"
+# A case, an entry with its value, and what is said.
+CONFIGURATIONS: list[tuple[Any, str, Any, str]] = [
+    *((VIT, name, value, sentence) for name, (value, sentence) in OTHERS.items()),
+    *((VIT, name, WRONG[kind], f"{name} = .*expected") for name, kind in NAMED),
+    *(
+        (VIT, "hidden_act", value, "hidden_act = .*'quick_gelu'")
+        for value in ("tanh", "GELU", 3, ["gelu"], {"name": "gelu"}, "x" * 9999)
+    ),
+    *(
+        (POOLER, "pooler_act", value, "^config.json: pooler_act = .*: expected 'tanh'")
+        for value in ("relu", 3, ["tanh"])
+    ),
+    *((VIT, "model_type", value, "model_type .*'dinov2'") for value in ("bert", 7, ["vit"], {"a": 1}, "x" * 9999)),
+    *(
+        (TIMM, "global_pool", value, "global_pool = .* make a model that pools by 'token'")
+        for value in ("max", "avgmax", 7, ["avg"], {"a": 1}, True)
+    ),
+    *(
+        (TOWER, name, value, f"{VISION}: {name} = .*: expected")
+        for name, value in (("pool_type", "none"), ("pool_type", ["avg"]), ("head_width", 0), ("head_width", "16"))
+    ),
+]
 
 
 @pytest.mark.usefixtures("no_network")
-@pytest.mark.parametrize(("name", "kind"), NAMED)
-def test_a_value_that_is_no_number_is_refused_by_name(name: str, kind: str, tmp_path: Path) -> None:
-    message = config_refusal("transformers-vit", tmp_path, name, WRONG[kind])
-    assert f"{name} = " in message and "expected" in message
-
-
-@pytest.mark.parametrize("value", ["tanh", "GELU", 3, ["gelu"], {"name": "gelu"}, "x" * 9999])
-def test_an_unknown_activation_is_refused(value: Any, tmp_path: Path) -> None:
-    message = config_refusal("transformers-vit", tmp_path, "hidden_act", value)
-    assert "hidden_act = " in message and "'quick_gelu'" in message
-
-
-@pytest.mark.parametrize("value", ["relu", 3, ["tanh"]])
-def test_a_pooler_with_another_activation_is_refused(value: Any, tmp_path: Path) -> None:
-    (case,) = (case for case in CASES if (case.family, case.name) == ("transformers-vit", "pooler"))
-    kept = configured(case, tmp_path, "pooler_act", value)
-    with pytest.raises(CheckpointError, match=r"^config.json: pooler_act = .*: expected 'tanh'"):
-        kept.read(kept.state)
-
-
-@pytest.mark.parametrize("value", ["bert", 7, ["vit"], {"a": 1}, "x" * 9999])
-def test_an_unknown_model_type_is_refused(value: Any, tmp_path: Path) -> None:
-    message = config_refusal("transformers-vit", tmp_path, "model_type", value)
-    assert "model_type " in message and "'dinov2'" in message
-
-
-@pytest.mark.parametrize("value", ["max", "avgmax", 7, ["avg"], {"a": 1}, True])
-def test_a_pooling_that_vitviz_lacks_is_refused(value: Any, tmp_path: Path) -> None:
-    (case,) = (case for case in CASES if case.name == "as timm saves it")
-    kept = configured(case, tmp_path, "global_pool", value)
-    with pytest.raises(CheckpointError, match=r"global_pool = .* make a model that pools by 'token'"):
-        kept.read(kept.state)
-
-
-@pytest.mark.parametrize(
-    ("part", "value"), [("pool_type", "none"), ("pool_type", ["avg"]), ("head_width", 0), ("head_width", "16")]
-)
-def test_what_open_clip_says_has_to_fit_too(part: str, value: Any, tmp_path: Path) -> None:
-    kept = Kept(FIRST["clip"], tmp_path)
-    file = tmp_path / "open_clip_config.json"
+@pytest.mark.parametrize(("case", "name", "value", "sentence"), CONFIGURATIONS)
+def test_a_configuration_of_another_network_is_refused_at_once(
+    case: Any, name: str, value: Any, sentence: str, tmp_path: Path
+) -> None:
+    kept = Kept(case, tmp_path)
+    file = tmp_path / ("open_clip_config.json" if case is TOWER else "config.json")
     config = json.loads(file.read_text())
-    config["model_cfg"]["vision_cfg"][part] = value
+    (config["model_cfg"]["vision_cfg"] if case is TOWER else config)[name] = value
     file.write_text(json.dumps(config))
-    with pytest.raises(
-        CheckpointError, match=f"vision_cfg in model_cfg in open_clip_config.json: {part} = .*: expected"
-    ):
+    with pytest.raises(CheckpointError, match=sentence) as caught:
         kept.read(kept.state)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 700
 
 
 # What is left open is asked for.

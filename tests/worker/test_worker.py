@@ -28,7 +28,7 @@ from tests.worker import misbehaviour
 from vitviz import save_checkpoint
 from vitviz.errors.kinds import CheckpointError, ConfigError, ImageError, LimitError
 from vitviz.images.isolated_pictures import limits_of, open_picture
-from vitviz.images.preprocessing import BACKENDS, FITS
+from vitviz.images.preprocessing import BACKENDS, FITS, Preprocessing
 from vitviz.weights import isolated_models
 from vitviz.weights.detector import OODDetector
 from vitviz.weights.isolated_models import open_checkpoint
@@ -59,43 +59,40 @@ def photo(tmp_path: Path) -> Path:
 # The same numbers.
 
 
+def check_picture(worker: Worker, path: Path, preprocessing: Preprocessing, fit: str | None = None) -> None:
+    """What a child makes of a picture is what the library makes of it."""
+    with open_picture(worker, path, path.name) as picture:
+        found = picture.model_input(preprocessing, 4, 4, fit, 90)
+    image = vitviz.open_image(path)
+    expected = preprocessing.prepare(image, 4, 4, fit).resized(90)
+    assert (picture.width, picture.height) == image.size
+    assert torch.equal(found.pixels, expected.pixels) and found.geometry == expected.geometry
+    assert np.array_equal(found.image, expected.image) and found.assumptions == expected.assumptions
+
+
 @pytest.mark.parametrize("fit", [None, *FITS])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_picture_is_prepared_as_the_library_does(
     worker: Worker, make_model: MakeModel, photo: Path, fit: str | None, backend: str
 ) -> None:
     preprocessing = replace(make_model().preprocessing, backend=backend, interpolation="bicubic", crop_fraction=0.8)
-    with open_picture(worker, photo, "photo.png") as picture:
-        assert (picture.width, picture.height) == (90, 61)
-        found = picture.model_input(preprocessing, 4, 4, fit, 120)
-    expected = preprocessing.prepare(vitviz.open_image(photo), 4, 4, fit).resized(120)
-    assert torch.equal(found.pixels, expected.pixels)
-    assert np.array_equal(found.image, expected.image) and found.geometry == expected.geometry
+    check_picture(worker, photo, preprocessing, fit)
 
 
-def test_a_heic_photo_is_decoded_as_the_library_does(worker: Worker, make_model: MakeModel) -> None:
-    path, preprocessing = ROOT / "tests" / "data" / "display_p3.heic", make_model().preprocessing
-    with open_picture(worker, path, "photo.heic") as picture:
-        found = picture.model_input(preprocessing, 4, 4, None, 90)
-    expected = preprocessing.prepare(vitviz.open_image(path), 4, 4).resized(90)
-    assert torch.equal(found.pixels, expected.pixels) and found.assumptions == expected.assumptions != ()
-    # Its decoder cannot do without threads, which root may start in any case.
-    assert limits_of(path).threads and not limits_of(ROOT / "assets" / "chelsea.jpg").threads
-
-
-@pytest.mark.parametrize("format", ["JPEG", "TIFF", "AVIF"])
+@pytest.mark.parametrize("format", ["JPEG", "TIFF", "AVIF", "HEIC"])
 def test_a_picture_with_a_profile_is_converted_as_the_library_does(
-    worker: Worker, make_model: MakeModel, photo: Path, tmp_path: Path, format: str
+    worker: Worker, make_model: MakeModel, photo: Path, format: str
 ) -> None:
-    wide = gamma_profile(1 / 2.2, (0.3127, 0.329, 0.68, 0.32, 0.265, 0.69, 0.15, 0.06))
-    with Image.open(photo) as image:
-        image.save(tmp_path / "wide", format, icc_profile=wide)
-    preprocessing = make_model().preprocessing
-    with open_picture(worker, tmp_path / "wide", "wide") as picture:
-        found = picture.model_input(preprocessing, 4, 4, None, 90)
-    expected = preprocessing.prepare(vitviz.open_image(tmp_path / "wide"), 4, 4).resized(90)
-    assert torch.equal(found.pixels, expected.pixels)
-    assert found.assumptions == expected.assumptions != ()
+    path, chelsea = ROOT / "tests" / "data" / "display_p3.heic", ROOT / "assets" / "chelsea.jpg"
+    # The decoder of HEIC cannot do without threads, which root may start in any case.
+    assert limits_of(path).threads and not limits_of(chelsea).threads
+    if format != "HEIC":
+        wide = gamma_profile(1 / 2.2, (0.3127, 0.329, 0.68, 0.32, 0.265, 0.69, 0.15, 0.06))
+        path = photo.with_name("wide")
+        Image.open(photo).save(path, format, icc_profile=wide)
+    model = make_model()
+    assert vitviz.analyze(path, model).prepared.assumptions != ()
+    check_picture(worker, path, model.preprocessing)
 
 
 def test_a_checkpoint_is_opened_as_the_library_does(worker: Worker, make_model: MakeModel, tmp_path: Path) -> None:

@@ -14,15 +14,15 @@ from PIL import Image
 
 import vitviz
 from tests.reference_packages import open_clip, timm, transformers
+from tests.support.reading import read_checkpoint
 from vitviz.errors.kinds import ConfigError, VitvizError
 from vitviz.images.preprocessing import Preprocessing
+from vitviz.weights.verify import verify
 
 pytestmark = pytest.mark.parity
 
 # Two patches of 14 pixels and 2 pixels that no patch reads.
-SIDE, PATCH, READ = 30, 14, 28
-
-Package = Callable[[Path, Image.Image], tuple[torch.Tensor, torch.Tensor]]
+SIDE, PATCH = 30, 14
 
 
 def photo(width: int, height: int) -> Image.Image:
@@ -36,51 +36,38 @@ def shaken(network: torch.nn.Module) -> torch.nn.Module:
     return network.eval()
 
 
-def siglip(folder: Path, image: Image.Image) -> tuple[torch.Tensor, torch.Tensor]:
+def write_siglip(folder: Path) -> None:
     sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = transformers.SiglipVisionConfig(**sizes, image_size=SIDE, patch_size=PATCH, attn_implementation="eager")
-    network = shaken(transformers.SiglipVisionModel(config))
-    network.save_pretrained(folder)
+    config = transformers.SiglipVisionConfig(**sizes, image_size=SIDE, patch_size=PATCH)
+    shaken(transformers.SiglipVisionModel(config)).save_pretrained(folder)
     transformers.SiglipImageProcessor(size={"height": SIDE, "width": SIDE}).save_pretrained(folder)
-    pixels = transformers.AutoImageProcessor.from_pretrained(folder)(image, return_tensors="pt")["pixel_values"]
-    return pixels, network(pixels).pooler_output
 
 
-def timm_vit(folder: Path, image: Image.Image) -> tuple[torch.Tensor, torch.Tensor]:
+def write_timm(folder: Path) -> None:
     network = shaken(timm.create_model("vit_tiny_patch16_224", img_size=SIDE, patch_size=PATCH, num_classes=5, depth=2))
     network.pretrained_cfg["input_size"] = (3, SIDE, SIDE)
-    timm.models.save_for_hf(network, folder, model_args={"img_size": SIDE, "patch_size": PATCH, "depth": 2})
-    pixels = timm.data.create_transform(**timm.data.resolve_model_data_config(network))(image)[None]
-    return pixels, network(pixels)
+    arguments = {"img_size": SIDE, "patch_size": PATCH, "depth": 2}
+    timm.models.save_for_hf(network, folder, model_args=arguments, safe_serialization=True)
 
 
-def open_clip_tower(folder: Path, image: Image.Image) -> tuple[torch.Tensor, torch.Tensor]:
+def write_open_clip(folder: Path) -> None:
     vision = {"image_size": SIDE, "patch_size": PATCH, "width": 128, "layers": 2, "head_width": 64}
     text = {"context_length": 8, "vocab_size": 20, "width": 32, "heads": 2, "layers": 1}
     model = {"embed_dim": 16, "vision_cfg": vision, "text_cfg": text}
-    network = shaken(open_clip.CLIP(**model))
-    torch.save(network.state_dict(), folder / "open_clip_pytorch_model.bin")
+    torch.save(shaken(open_clip.CLIP(**model)).state_dict(), folder / "open_clip_pytorch_model.bin")
     (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": model, "preprocess_cfg": {}}))
-    pixels = open_clip.image_transform(SIDE, is_train=False)(image)[None]
-    return pixels, network.encode_image(pixels)
 
 
-@pytest.mark.parametrize("package", [siglip, timm_vit, open_clip_tower])
-@pytest.mark.parametrize("size", [(90, 60), (60, 60), (31, 200)])
-def test_the_whole_chain_is_the_packages(package: Package, size: tuple[int, int], tmp_path: Path) -> None:
-    image = photo(*size)
-    with torch.inference_mode():
-        pixels, expected = package(tmp_path, image)
-    assert pixels.shape == (1, 3, SIDE, SIDE)
-    model = vitviz.load(tmp_path, heads=3 if package is timm_vit else None)
-    assert (model.preprocessing.height, model.preprocessing.width) == (SIDE, SIDE)
-    prepared = model.preprocessing.prepare(image, PATCH, PATCH)
-    assert torch.allclose(prepared.pixels, pixels[:, :, :READ, :READ], rtol=1e-5, atol=1e-5)
-    with torch.inference_mode():
-        found = model.network(prepared.pixels)
-    assert torch.allclose(found, expected, rtol=1e-5, atol=1e-5)
-    analysis = vitviz.analyze(image, model)
-    assert (analysis.trace.layout.grid_height, analysis.trace.layout.grid_width) == (2, 2)
+@pytest.mark.parametrize("write", [write_siglip, write_timm, write_open_clip])
+def test_the_whole_chain_is_the_packages(write: Callable[[Path], None], tmp_path: Path) -> None:
+    write(tmp_path)
+    reading = read_checkpoint(tmp_path)
+    assert (reading.model.preprocessing.height, reading.model.preprocessing.width) == (SIDE, SIDE)
+    for size in ((90, 60), (60, 60), (31, 200)):
+        found = verify(reading, photo(*size))
+        assert found.exact and found.not_compared == (), found.sentence
+    layout = vitviz.analyze(photo(90, 60), reading.model).trace.layout
+    assert (layout.grid_height, layout.grid_width) == (2, 2)
 
 
 @pytest.mark.parametrize("fit", ["squash", "crop"])

@@ -7,6 +7,7 @@ import pickle
 import re
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -284,16 +285,6 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "no type that there is": ({"model_type": "evil"}, "transformers 5.+ has no such model of type 'evil'"),
     "a text for a number": ({"embed_dim": "8"}, "transformers cannot build small"),
 }
-
-
-@pytest.mark.parametrize(("entries", "message"), CONFIGURATIONS.values(), ids=CONFIGURATIONS)
-def test_a_hostile_configuration_is_refused(entries: dict[str, Any], message: str, tmp_path: Path) -> None:
-    folder, _ = write_foreign("Swin", tmp_path)
-    edit(folder, lambda values: values.update(entries))
-    sentence = _refusal(folder)
-    assert re.search(message, sentence)
-
-
 TIMM: dict[str, tuple[dict[str, Any], str]] = {
     "a file of elsewhere": ({"model_args": {"checkpoint_path": "/etc/passwd"}}, r"model_args\.checkpoint_path in its"),
     "a loader's switch": ({"model_args": {"pretrained_strict": False}}, r"model_args\.pretrained_strict in its"),
@@ -302,47 +293,53 @@ TIMM: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown argument": ({"model_args": {"evil": 1}}, "evil"),
     "arguments in a list": ({"model_args": [1]}, "model_args"),
 }
-
-
-@pytest.mark.parametrize(("entries", "message"), TIMM.values(), ids=TIMM)
-def test_a_hostile_configuration_of_timm_is_refused(entries: dict[str, Any], message: str, tmp_path: Path) -> None:
-    folder, _ = write_foreign("timm's relative positions", tmp_path)
-    edit(folder, lambda values: values.update(entries))
-    assert re.search(message, _refusal(folder))
-
-
-@pytest.mark.parametrize("name", ["hf-hub:owner/evil", "local-dir:/tmp", "../evil", 3])
-def test_a_tower_of_elsewhere_is_refused(name: Any, tmp_path: Path) -> None:
-    folder, _ = write_foreign("a tower of open_clip", tmp_path)
-
-    def lead_away(values: dict[str, Any]) -> None:
-        values["model_cfg"]["vision_cfg"]["timm_model_name"] = name
-
-    edit(folder, lead_away, "open_clip_config.json")
-    assert "vision_cfg.timm_model_name" in _refusal(folder)
-
-
-def _without(key: str) -> Any:
-    return lambda tensors: tensors.pop(key)
-
-
 CLASSIFIER, NORM = "classifier.weight", "swin.layernorm.weight"
 TENSORS: dict[str, tuple[Any, str]] = {
     "no number": (lambda tensors: tensors[NORM].fill_(float("nan")), "values that are not finite in"),
-    "a tensor less": (_without(NORM), "transformers finds no 'swin.layernorm.weight'"),
-    "no classifier": (_without(CLASSIFIER), "transformers finds no 'classifier.weight'"),
+    "a tensor less": (lambda tensors: tensors.pop(NORM), "transformers finds no 'swin.layernorm.weight'"),
+    "no classifier": (lambda tensors: tensors.pop(CLASSIFIER), "transformers finds no 'classifier.weight'"),
     "a tensor more": (lambda tensors: tensors.update(more=torch.ones(3)), "does not have: 'more'; ignore="),
     "another shape": (lambda tensors: tensors.update({NORM: torch.ones(3)}), "transformers cannot open small"),
 }
+Damage = Callable[[Path], object]
 
 
-@pytest.mark.parametrize(("damage", "message"), TENSORS.values(), ids=TENSORS)
-def test_weights_that_are_not_the_models_are_refused(damage: Any, message: str, tmp_path: Path) -> None:
-    folder, _ = write_foreign("Swin", tmp_path)
-    tensors = load_file(folder / "model.safetensors")
-    damage(tensors)
-    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    assert message in _refusal(folder)
+def entries_of(values: dict[str, Any]) -> Damage:
+    return lambda folder: edit(folder, lambda config: config.update(values))
+
+
+def tower_of(name: Any) -> Damage:
+    def lead_away(values: dict[str, Any]) -> None:
+        values["model_cfg"]["vision_cfg"]["timm_model_name"] = name
+
+    return lambda folder: edit(folder, lead_away, "open_clip_config.json")
+
+
+def tensors_of(damage: Callable[[dict[str, torch.Tensor]], object]) -> Damage:
+    def change(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        damage(tensors)
+        save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+    return change
+
+
+HOSTILE: dict[str, tuple[str, Damage, str]] = {
+    **{name: ("Swin", entries_of(values), message) for name, (values, message) in CONFIGURATIONS.items()},
+    **{name: ("timm's relative positions", entries_of(values), found) for name, (values, found) in TIMM.items()},
+    **{
+        f"a tower {name}": ("a tower of open_clip", tower_of(name), r"vision_cfg\.timm_model_name")
+        for name in ("hf-hub:owner/evil", "local-dir:/tmp", "../evil", 3)
+    },
+    **{name: ("Swin", tensors_of(damage), message) for name, (damage, message) in TENSORS.items()},
+}
+
+
+@pytest.mark.parametrize(("kind", "damage", "message"), HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_folder_is_refused(kind: str, damage: Damage, message: str, tmp_path: Path) -> None:
+    folder, _ = write_foreign(kind, tmp_path)
+    damage(folder)
+    assert re.search(message, _refusal(folder))
 
 
 def test_a_cut_file_is_refused_before_any_package_sees_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
