@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import io
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +11,8 @@ import pytest
 import torch
 
 import vitviz
-from tests.support.analyses import MODELS, photo
 from tests.support.makers import MakeModel
-from tests.support.pairs import every_pair
+from tests.support.pictures import photo
 from vitviz import (
     METHODS,
     Analysis,
@@ -26,47 +23,9 @@ from vitviz import (
     QueryError,
     analyze,
 )
-from vitviz.attention.layout import Query
 from vitviz.attribution import attention, rollout
-from vitviz.images.opening import open_image
-
-
-def network_weights(analysis: Analysis) -> np.ndarray:
-    """Attention weights of the network itself, ``"layer head query key"``, without any trace."""
-    with torch.inference_mode():
-        _, weights = analysis.model.network(analysis.prepared.pixels, need_weights=True)
-    return torch.stack([layer[0] for layer in weights]).double().numpy()
-
-
-def tokens_of(values: torch.Tensor, prefix: dict[str, float]) -> np.ndarray:
-    """A map as one value per token, prefix tokens first."""
-    return np.concatenate([list(prefix.values()), values.double().flatten().numpy()])
-
 
 # Sources.
-
-
-@pytest.mark.parametrize("kind", ["path", "text", "bytes", "PIL", "array", "floating-point array"])
-def test_every_kind_of_source_gives_the_same_analysis(make_model: MakeModel, tmp_path: Path, kind: str) -> None:
-    image, model = photo(), make_model()
-    stream = io.BytesIO()
-    image.save(stream, "PNG")
-    path = tmp_path / "photo.png"
-    path.write_bytes(stream.getvalue())
-    sources: dict[str, Any] = {
-        "path": path,
-        "text": str(path),
-        "bytes": stream.getvalue(),
-        "PIL": image,
-        "array": np.asarray(image),
-        "floating-point array": np.asarray(image) / 255,
-    }
-    found = analyze(sources[kind], model)
-    with torch.inference_mode():
-        logits = model.network(model.preprocessing.prepare(open_image(image), 4, 4).pixels)[0]
-    torch.testing.assert_close(found.logits, logits)
-    assert found.predictions() == analyze(image, model).predictions()
-    assert found.prepared.image.tobytes() == image.tobytes()
 
 
 def test_an_analysis_is_not_part_of_any_gradient(make_model: MakeModel) -> None:
@@ -86,17 +45,6 @@ def test_what_is_no_image_is_refused(make_model: MakeModel, source: Any) -> None
 # Predictions.
 
 
-def test_predictions_are_the_softmax_best_first(make_model: MakeModel) -> None:
-    analysis = analyze(photo(), make_model())
-    logits = analysis.logits.double().numpy()
-    probabilities = np.exp(logits) / np.exp(logits).sum()
-    order = np.argsort(-probabilities)
-    found = analysis.predictions(5)
-    assert [prediction.label for prediction in found] == [f"class {index}" for index in order]
-    np.testing.assert_allclose([prediction.probability for prediction in found], probabilities[order], rtol=1e-5)
-    assert sum(prediction.probability for prediction in found) == pytest.approx(1)
-
-
 @pytest.mark.parametrize(("count", "given"), [(0, 0), (1, 1), (3, 3), (5, 5), (100, 5)])
 def test_as_many_predictions_come_as_are_asked_for_and_exist(make_model: MakeModel, count: int, given: int) -> None:
     analysis = analyze(photo(), make_model())
@@ -112,23 +60,6 @@ def test_a_model_without_a_classifier_refuses_predictions_by_name(make_model: Ma
 
 
 # Maps.
-
-
-@every_pair(changes=MODELS, layer=[0, -1], head=[0, -1, "mean", "max", "min"])
-def test_attention_is_the_networks_own(
-    make_model: MakeModel, changes: dict[str, Any], layer: int, head: int | str
-) -> None:
-    analysis = analyze(photo(), make_model(**changes))
-    weights, layout = network_weights(analysis)[layer], analysis.trace.layout
-    queries: dict[Query, np.ndarray] = {name: weights[:, index] for index, name in enumerate(layout.prefix)}
-    queries[2, 3] = weights[:, layout.prefix_count + 2 * 6 + 3]
-    queries["patches"] = weights[:, layout.prefix_count :].mean(1)
-    for query, rows in queries.items():
-        expected = getattr(rows, head)(0) if isinstance(head, str) else rows[head]
-        found = analysis.attention(layer, head, query)
-        np.testing.assert_allclose(tokens_of(found.values, found.token_map.prefix), expected, atol=1e-6)
-        assert found.values.shape == (4, 6)
-        assert tuple(found.token_map.prefix) == layout.prefix
 
 
 CALLS: list[tuple[str, dict[str, Any]]] = [
@@ -280,7 +211,7 @@ def test_a_notebook_shows_the_first_map_that_the_model_can_have(
 
 
 def test_maps_to_be_scored_are_those_of_the_picture_and_of_the_input(make_model: MakeModel) -> None:
-    model, picture = make_model(), photo(40, 20)
+    model, picture = make_model(), photo(0, 40, 20)
     analysis = vitviz.analyze(picture, model, "squash")
     scored = analysis.faithfulness({"own": vitviz.Heatmap.of(analysis.rollout().values, picture)}, metrics=["deletion"])
     assert scored["deletion"].keys() == {"own", "random order"}

@@ -16,8 +16,9 @@ import torch
 from PIL import Image
 
 import vitviz
-from tests.support.batches import check_same, photo, workers
+from tests.support.batches import check_same, workers
 from tests.support.makers import MakeModel
+from tests.support.pictures import photo
 from vitviz import (
     METHODS,
     ConfigError,

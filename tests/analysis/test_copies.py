@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.support.analyses import photo
 from tests.support.makers import MakeModel
+from tests.support.pictures import photo
 from vitviz import (
     METHODS,
     Analysis,

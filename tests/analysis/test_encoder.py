@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.analyses import MODELS, photo
+from tests.support.analyses import MODELS
 from tests.support.makers import MakeModel
 from tests.support.pairs import every_pair
+from tests.support.pictures import photo
 from vitviz import (
     ConfigError,
     LimitError,
@@ -48,7 +49,7 @@ def test_a_fit_decides_what_of_the_image_the_map_covers(
     own: bool,
 ) -> None:
     model = make_model(fit=fit if own else "squash")
-    analysis = analyze(photo(*size), model, None if own else fit)
+    analysis = analyze(photo(0, *size), model, None if own else fit)
     heatmap = analysis.attention()
     assert heatmap.values.shape == grid
     assert heatmap.geometry.box == pytest.approx(box)
@@ -76,7 +77,7 @@ def test_an_analysis_counts_what_it_holds(make_model: MakeModel) -> None:
 def test_a_resolution_is_what_the_model_sees(
     make_model: MakeModel, changes: dict[str, Any], fit: str, grid: tuple[int, int]
 ) -> None:
-    model, image = make_model(**changes), photo(80, 20)
+    model, image = make_model(**changes), photo(0, 80, 20)
     analysis = analyze(image, model, fit, resolution=32)
     assert analysis.attention().values.shape == grid
     prepared = model.preprocessing.at(32, 4, 4).prepare(open_image(image), 4, 4, fit)
@@ -129,7 +130,7 @@ def test_the_cost_is_that_of_the_analysis(
     make_model: MakeModel, changes: dict[str, Any], resolution: int | None, fit: str
 ) -> None:
     model = make_model(**changes)
-    for image in (photo(90, 20), photo(20, 50)):
+    for image in (photo(0, 90, 20), photo(0, 20, 50)):
         analysis = analyze(image, model, fit, resolution=resolution, keep_bytes=0)
         found = cost(image, model, fit, resolution=resolution)
         assert found == cost_of(model.network.config, analysis.trace.layout)
@@ -144,7 +145,7 @@ def test_the_cost_is_that_of_the_analysis(
 def test_a_refusal_names_the_largest_resolution_that_fits(
     make_model: MakeModel, changes: dict[str, Any], fit: str, size: tuple[int, int]
 ) -> None:
-    model, image = make_model(**changes), photo(*size)
+    model, image = make_model(**changes), photo(0, *size)
     costs = {at: cost(image, model, fit, resolution=at) for at in range(4, 81, 4)}
     needed = {at: found.nbytes for at, found in costs.items()}
     for max_bytes in (needed[20], needed[40] - 1, (needed[76] + needed[80]) // 2):

@@ -10,8 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.support.batches import check_same, photo, workers
+from tests.support.batches import check_same, workers
 from tests.support.makers import MakeModel
+from tests.support.pictures import photo
 from vitviz import (
     Analysis,
     FailedAnalysis,

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from tests.datasets.batches import COUNT
+from tests.support.pictures import write_photos
 from vitviz import Model
 
 
@@ -21,10 +20,5 @@ def model(make_model: Callable[..., Model]) -> Model:
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
     """Of several shapes; one is none."""
-    folder, rng = tmp_path / "photos", np.random.default_rng(0)
-    folder.mkdir()
-    for number in range(COUNT):
-        noise = rng.integers(0, 255, (20 + number % 3, 30, 3), dtype=np.uint8)
-        Image.fromarray(noise).save(folder / f"{number:02d}.png")
-    (folder / "04.png").write_bytes(b"no picture")
-    return folder
+    names = [f"{number:02d}.png" for number in range(COUNT)]
+    return write_photos(tmp_path / "photos", names, [(30, 20), (30, 21), (30, 22)], ["04.png"])

@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
-from PIL import Image
 from scipy import special, stats
 
+from tests.support.pictures import write_photos
+from tests.support.refusals import check_refusals
 from vitviz import ConfigError, DataError, Model
 from vitviz.datasets import BatchRequest, MapRequest, read_atlas, read_items, run_batch
 from vitviz.datasets.atlas import MAX_CLASSES, _share_bounds
@@ -49,12 +50,8 @@ def results(make_model: Callable[..., Model], written: Path, tmp_path: Path) -> 
 
 
 def compute(model: Model, written: Path) -> None:
-    folder, rng = written / "photos", np.random.default_rng(0)
-    folder.mkdir()
-    for number in range(COUNT):
-        size = (20, 60) if number % 7 == 6 else (40, 60)
-        Image.fromarray(rng.integers(0, 255, (*size, 3), np.uint8)).save(folder / f"{number:02d} '\"<b>.png")
-    (folder / "broken.png").write_bytes(b"none")
+    names = [f"{number:02d} '\"<b>.png" for number in range(COUNT)]
+    folder = write_photos(written / "photos", names, [*[(60, 40)] * 6, (60, 20)], ["broken.png"])
     maps = (MapRequest("rollout"), MapRequest("attention", {"head": "max", "query": (1, 2)}))
     request = BatchRequest(model, maps, PROBES, "native")
     items = list(read_items(str(folder)))
@@ -175,36 +172,34 @@ def test_the_page_has_everything_inside(browser: Browser, results: Path, written
 def test_what_there_is_no_atlas_of_is_one_sentence(
     make_model: Callable[..., Model], results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ConfigError, match="no results of a batch there"):
-        read_atlas(tmp_path)
-    folder = tmp_path / "broken"
-    folder.mkdir()
-    (folder / "broken.png").write_bytes(b"none")
-    run_batch(BatchRequest(make_model(), (MapRequest("rollout"),)), read_items(str(folder)), tmp_path / "none")
-    with pytest.raises(DataError, match="none of 1 pictures could be analysed"):
-        read_atlas(tmp_path / "none")
-    run_batch(BatchRequest(make_model()), [], tmp_path / "empty")
-    with pytest.raises(DataError, match="no rows in it"):
-        read_atlas(tmp_path / "empty")
-    Image.new("RGB", (40, 30)).save(folder / "broken.png")
-    run_batch(BatchRequest(make_model(), probes=("token_norms",)), read_items(str(folder)), tmp_path / "norms")
-    with pytest.raises(DataError, match="expected a batch with at least one --map, or a --probe of heads"):
-        read_atlas(tmp_path / "norms")
+    model, whole = make_model(), MapRequest("rollout")
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="cannot be written"):
-        write_atlas(read_atlas(results), tmp_path / "file" / "atlas")
+    photos = write_photos(tmp_path / "photos", ["a.png"], broken=["a.png"])
+    atlas, broken = read_atlas(results), read_items(str(photos))
+    run_batch(BatchRequest(model, (whole,)), broken, tmp_path / "none")
+    run_batch(BatchRequest(model), [], tmp_path / "empty")
+    items = read_items(str(write_photos(photos, ["a.png"])))
+    run_batch(BatchRequest(model, probes=("token_norms",)), items, tmp_path / "norms")
+    data = {
+        ".*none of 1 pictures could be analysed": lambda: read_atlas(tmp_path / "none"),
+        ".*no rows in it": lambda: read_atlas(tmp_path / "empty"),
+        ".*expected a batch with at least one --map, or a --probe of heads": lambda: read_atlas(tmp_path / "norms"),
+    }
+    check_refusals(DataError, data)
+    places = {
+        ".*no results of a batch there": lambda: read_atlas(tmp_path),
+        ".*cannot be written": lambda: write_atlas(atlas, tmp_path / "file" / "atlas"),
+    }
+    check_refusals(ConfigError, places)
     with monkeypatch.context() as patched:
         patched.setitem(sys.modules, "duckdb", None)
-        with pytest.raises(ConfigError, match=r"pip install 'vitviz\[atlas\]'"):
-            read_atlas(results)
+        check_refusals(ConfigError, {r".*pip install 'vitviz\[atlas\]'": lambda: read_atlas(results)})
     run = json.loads((results / "run.json").read_text())
     (results / "run.json").write_text(json.dumps({**run, "schema": 99}))
-    with pytest.raises(ConfigError, match="rows of schema 99; this version reads"):
-        read_atlas(results)
+    check_refusals(ConfigError, {".*rows of schema 99; this version reads": lambda: read_atlas(results)})
     (results / "run.json").write_text(json.dumps(run))
     min((results / "parts").iterdir()).write_bytes(b"damaged")
-    with pytest.raises(DataError, match=r"part-000000\.parquet: damaged"):
-        read_atlas(results)
+    check_refusals(DataError, {r".*part-000000\.parquet: damaged": lambda: read_atlas(results)})
 
 
 def test_the_command_writes_it(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

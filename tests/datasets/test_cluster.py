@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import vitviz
 from tests.datasets.batches import Ended, end_after, rows
+from tests.support.pictures import write_photos
+from tests.support.refusals import check_refusals
 from vitviz import ConfigError, DataError, Model
 from vitviz.cli.command import main
 from vitviz.datasets import (
@@ -60,12 +61,7 @@ def ray() -> Iterator[Any]:
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
     """Noise; one is no picture."""
-    folder, rng = tmp_path / "photos", np.random.default_rng(0)
-    folder.mkdir()
-    for number in range(COUNT):
-        Image.fromarray(rng.integers(0, 255, (20, 30, 3), dtype=np.uint8)).save(folder / f"{number:02d}.png")
-    (folder / BROKEN).write_bytes(b"no picture")
-    return folder
+    return write_photos(tmp_path / "photos", [f"{number:02d}.png" for number in range(COUNT)], broken=[BROKEN])
 
 
 def check_same(found: dict[str, dict[str, Any]], expected: dict[str, dict[str, Any]], *, but: str = "") -> None:
@@ -165,15 +161,18 @@ def test_a_data_set_of_ray_is_answered_row_by_row(ray: Any, model: Model, photos
     request = BatchRequest(model, (MapRequest("rollout"),))
     found = ray.data.read_images(str(photos), include_paths=True)
     for wrong in ({"column": "picture"}, {"key": "name"}):
-        with pytest.raises(ConfigError, match="has no such column; expected 'image' or 'path'"):
-            analyze_dataset(found, request, **wrong)
-    with pytest.raises(ConfigError, match="request: a Model found"):
-        analyze_dataset(found, model)  # type: ignore[arg-type]
+        message = ".*has no such column; expected 'image' or 'path'"
+        check_refusals(ConfigError, {message: lambda wrong=wrong: analyze_dataset(found, request, **wrong)})
     for greedy in (Cluster(actors=2), Cluster(actors=1, cpus=2)):
-        with pytest.raises(ConfigError, match="take 2, and reading and writing need 1; expected fewer actors"):
-            analyze_dataset(found, request, cluster=greedy)
-    with pytest.raises(ConfigError, match="2 cores and 0 GPUs in the cluster: expected 3 cores"):
-        analyze_dataset(found, request, cluster=Cluster(cpus=2))
+        message = ".*take 2, and reading and writing need 1; expected fewer actors"
+        check_refusals(ConfigError, {message: lambda greedy=greedy: analyze_dataset(found, request, cluster=greedy)})
+    calls = {
+        "request: a Model found": lambda: analyze_dataset(found, model),
+        "2 cores and 0 GPUs in the cluster: expected 3 cores": lambda: analyze_dataset(
+            found, request, cluster=Cluster(cpus=2)
+        ),
+    }
+    check_refusals(ConfigError, calls)
     answered = analyze_dataset(found, request).take_all()
     assert len(answered) == COUNT - 1
     for row in answered:
@@ -208,18 +207,17 @@ def test_what_a_cluster_lacks_is_one_sentence(ray: Any, model: Model, photos: Pa
 
 
 def test_a_cluster_belongs_to_ray(model: Model, photos: Path, tmp_path: Path) -> None:
-    request, items = BatchRequest(model), list(read_items(str(photos)))
-    with pytest.raises(ConfigError, match="the engine 'local' has no cluster; expected engine 'ray'"):
-        run(request, items, tmp_path / "out", cluster=Cluster(address="auto"))
-    with pytest.raises(ConfigError, match=r"engine 'rey': .*did you mean 'ray'"):
-        run(request, items, tmp_path / "out", engine="rey")
-    with pytest.raises(ConfigError, match="device 'cuda:1': Ray gives every worker a GPU of its own"):
-        Cluster(device="cuda:1")
-    with pytest.raises(ConfigError, match="actors = 0"):
-        Cluster(actors=0)
-    with pytest.raises(ConfigError, match="cpus = 0"):
-        Cluster(cpus=0)
-    assert not (tmp_path / "out").exists()
+    request, items, output = BatchRequest(model), list(read_items(str(photos))), tmp_path / "out"
+    auto = Cluster(address="auto")
+    calls = {
+        "the engine 'local' has no cluster; expected engine 'ray'": lambda: run(request, items, output, cluster=auto),
+        ".*engine 'rey': .*did you mean 'ray'": lambda: run(request, items, output, engine="rey"),
+        "device 'cuda:1': Ray gives every worker a GPU of its own": lambda: Cluster(device="cuda:1"),
+        "actors = 0": lambda: Cluster(actors=0),
+        "cpus = 0": lambda: Cluster(cpus=0),
+    }
+    check_refusals(ConfigError, calls)
+    assert not output.exists()
 
 
 def test_an_unknown_engine_is_refused_by_the_command() -> None:

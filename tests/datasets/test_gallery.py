@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 from PIL import Image
 
 import vitviz
+from tests.support.pictures import write_photos
 from vitviz import ConfigError, Model
 from vitviz.datasets import BatchRequest, MapRequest, read_items, run_batch
 from vitviz.datasets.gallery import GALLERY_PROBES, write_gallery
@@ -31,13 +31,8 @@ STRANGE = "odd </script> & @keys@ #1.png"
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    folder, rng = tmp_path / "photos", np.random.default_rng(0)
-    (folder / "deep").mkdir(parents=True)
-    for name in ("a.png", "b.png", "deep/c.png", "Class_2/d.png", STRANGE):
-        (folder / name).parent.mkdir(exist_ok=True)
-        Image.fromarray(rng.integers(0, 255, (40, 60, 3), np.uint8)).save(folder / name, "PNG")
-    (folder / "broken.png").write_bytes(b"none")
-    return folder
+    names = ("a.png", "b.png", "deep/c.png", "Class_2/d.png", STRANGE)
+    return write_photos(tmp_path / "photos", names, [(60, 40)], ["broken.png"])
 
 
 def made(model: Model, photos: Path, output: Path, **options: Any) -> Path:

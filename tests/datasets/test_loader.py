@@ -13,7 +13,10 @@ from PIL import Image
 from torch.utils.data import DataLoader, TensorDataset
 
 import vitviz
-from tests.support.batches import check_same, photo
+from tests.datasets.batches import asked
+from tests.support.batches import check_same
+from tests.support.pictures import photo
+from tests.support.refusals import check_refusals
 from vitviz import Analysis, ConfigError, ImageError, LimitError, MethodError, Model
 from vitviz.analysis.encoder import Encoder
 from vitviz.datasets import BatchRequest, MapRequest, analyze_loader, rows_of
@@ -127,12 +130,11 @@ def test_what_is_no_batch_of_pictures_is_one_sentence(
     for kind, batch, words in wrong:
         with pytest.raises(kind, match=words):
             list(analyze_loader([batch], model))
-    with pytest.raises(ConfigError, match="analyze_loader: a Model found first"):
-        analyze_loader(model, [pixels])  # type: ignore[arg-type]
     ((_, analyses),) = analyze_loader([pictures], model)
-    with pytest.raises(ConfigError, match="keys: 1 for 5 analyses; expected one for each"):
-        rows_of(analyses, BatchRequest(model), ["a"])
-    with pytest.raises(ConfigError, match="expected those by the model of the request"):
-        rows_of(analyses, BatchRequest(make_model()))
-    with pytest.raises(MethodError):
-        rows_of(analyses, BatchRequest(model, (MapRequest("rolout"),)))
+    calls = {
+        "analyze_loader: a Model found first": lambda: analyze_loader(model, [pixels]),
+        "keys: 1 for 5 analyses; expected one for each": lambda: rows_of(analyses, BatchRequest(model), ["a"]),
+        ".*expected those by the model of the request": lambda: rows_of(analyses, BatchRequest(make_model())),
+    }
+    check_refusals(ConfigError, calls)
+    check_refusals(MethodError, {"method 'rolout'": lambda: asked(model, maps=(MapRequest("rolout"),))})

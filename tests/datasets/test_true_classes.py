@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from tests.datasets.batches import rows
+from tests.support.pictures import write_photos
 from vitviz import DataError, Model
 from vitviz.cli.batching import _print
 from vitviz.datasets import BatchRequest, MapRequest, read_atlas, read_items, run_batch
@@ -40,11 +40,9 @@ def test_a_folder_names_a_class_or_none(key: str, expected: str | None) -> None:
 def test_the_table_the_command_and_the_atlas_know_the_misclassified(
     make_model: Callable[..., Model], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model, rng, photos = make_model(), np.random.default_rng(0), tmp_path / "photos"
-    for number in range(10):
-        folder = photos / ("class_0", "class 1", "class-2", "class 3", "others")[number % 5]
-        folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 255, (16, 24, 3), np.uint8)).save(folder / f"{number}.png")
+    model, folders = make_model(), ("class_0", "class 1", "class-2", "class 3", "others")
+    names = [f"{folders[number % 5]}/{number}.png" for number in range(10)]
+    photos = write_photos(tmp_path / "photos", names, [(24, 16)])
     request = BatchRequest(model, (MapRequest("rollout"),))
     summary = run_batch(request, read_items(str(photos)), tmp_path / "out")
     found = rows(tmp_path / "out")

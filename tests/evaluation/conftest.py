@@ -6,15 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pictures import photo
+from tests.support.pictures import write_photos
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Five pictures at two depths, and a file that is no picture."""
-    for number in range(5):
-        place = tmp_path / "pictures" / f"class {number % 2}"
-        place.mkdir(parents=True, exist_ok=True)
-        photo(number, 24, 16).save(place / f"{number}.png")
-    (tmp_path / "pictures" / "notes.txt").write_text("no picture")
-    return tmp_path / "pictures"
+    names = [f"class {number % 2}/{number}.png" for number in range(5)]
+    return write_photos(tmp_path / "pictures", names, [(24, 16)], ["notes.txt"])

@@ -32,7 +32,10 @@ def test_every_number_about_a_class_is_that_of_the_model(make_model: MakeModel, 
     analysis = vitviz.analyze(picture(), make_model(probability=function))
     expected = FORMULAS[function](analysis.logits.double())
     best = int(expected.argmax())
-    found = {each.label: each.probability for each in analysis.predictions(CLASSES)}
+    predictions = analysis.predictions(CLASSES)
+    chances = [each.probability for each in predictions]
+    assert chances == sorted(chances, reverse=True)
+    found = {each.label: each.probability for each in predictions}
     assert found == {LABELS[index]: pytest.approx(float(value), abs=1e-6) for index, value in enumerate(expected)}
     whole = pytest.approx(float(expected[2]), abs=1e-6)
     assert float(analysis.switched_off(target=2)) == whole

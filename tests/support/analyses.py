@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from PIL import Image
-
 MODELS: dict[str, dict[str, Any]] = {
     "CLS": {},
     "five prefix tokens": {"distillation_token": True, "register_tokens": 3},
@@ -16,8 +13,3 @@ MODELS: dict[str, dict[str, Any]] = {
     "one layer": {"depth": 1},
     "no classifier": {"classes": 0},
 }
-
-
-def photo(width: int = 30, height: int = 20) -> Image.Image:
-    random = np.random.default_rng(0)
-    return Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8))

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import threading
 
-import numpy as np
 import torch
-from PIL import Image
 
 from vitviz import Analysis
-
-
-def photo(seed: int, width: int = 30, height: int = 20) -> Image.Image:
-    random = np.random.default_rng(seed)
-    return Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
 def check_same(found: Analysis, alone: Analysis) -> None:

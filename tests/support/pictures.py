@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,13 @@ def photo(seed: int = 0, width: int = 30, height: int = 20) -> Image.Image:
     return Image.fromarray(pixels)
 
 
-def write_photos(folder: Path, count: int, width: int = 30, height: int = 20) -> Path:
-    """A folder with ``00.png``, ``01.png`` and so on."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for number in range(count):
-        photo(number, width, height).save(folder / f"{number:02d}.png")
+def write_photos(
+    folder: Path, names: Iterable[str], sizes: Sequence[tuple[int, int]] = ((30, 20),), broken: Iterable[str] = ()
+) -> Path:
+    """A folder of pictures, whose widths and heights take turns, and of files that are none."""
+    for number, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        photo(number, *sizes[number % len(sizes)]).save(folder / name)
+    for name in broken:
+        (folder / name).write_bytes(b"no picture")
     return folder

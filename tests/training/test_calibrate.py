@@ -43,15 +43,6 @@ def test_the_temperature_stays_within_its_bounds() -> None:
     assert temperature(-right, targets) == pytest.approx(MAX_TEMPERATURE, rel=1e-3)
 
 
-def test_the_calibration_error_is_the_distance_of_confidence_and_accuracy() -> None:
-    # One bin has confidence 0.9 and accuracy 0.5, the other confidence 0.6 and accuracy 1.
-    summary = torch.tensor([[0.9, 0.1]] * 4 + [[0.4, 0.6]] * 4).log()
-    targets = torch.tensor([0, 1, 0, 1, 1, 1, 1, 1])
-    assert calibration_error(summary, targets) == pytest.approx((0.4 + 0.4) / 2)
-    # In one bin, both lean the same way and nothing is lost.
-    assert calibration_error(summary, targets, bins=1) == pytest.approx(0.0, abs=1e-6)
-
-
 def test_calibrated_logits_have_a_small_error_and_overconfident_ones_a_large_one() -> None:
     logits, targets = calibrated_logits(40_000)
     assert calibration_error(logits, targets) < 0.01 < 0.1 < calibration_error(3 * logits, targets)

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 
 import tests.torchvision_names  # noqa: F401
 from tests.support.modules import LABELS, SIZE, OwnViT
+from tests.support.refusals import check_refusals
 from tests.support.training import PLAIN
 from vitviz import ConfigError, ImageError, VisionTransformer, callbacks
 from vitviz.attribution import attention, rollout
@@ -156,30 +157,26 @@ def test_a_sink_that_appears_is_an_alarm(make_network: Callable[..., VisionTrans
 
 
 def test_a_wrong_argument_is_refused_at_the_start(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^every = 0: expected a whole number of at least 1"):
-        watch_of(OwnViT(), Log(), every=0)
-    with pytest.raises(ConfigError, match=r"^log: .* found; expected an object with add_image"):
-        watch_of(OwnViT(), tmp_path)
-    with pytest.raises(ConfigError, match=r"^pictures: none found"):
-        AttentionWatch(OwnViT(), [], Log(), **OWN)
-    with pytest.raises(ImageError, match=r"missing\.jpg"):
-        AttentionWatch(OwnViT(), [tmp_path / "missing.jpg"], Log(), **OWN)
-    for single in ("cat.jpg", PICTURES[0]):
-        with pytest.raises(ConfigError, match=r"^pictures: one (str|ndarray) found; expected several, such as a list"):
-            AttentionWatch(OwnViT(), single, Log(), **OWN)
-        with pytest.raises(ConfigError, match=r"^pictures: one (str|ndarray) found; expected several"):
-            callbacks._TrainerHooks(single)
-    with pytest.raises(ConfigError, match=r"no parameter 'interval': expected .*; did you mean 'every'\?$"):
-        watch_of(OwnViT(), Log(), interval=5)
-    with pytest.raises(ConfigError, match=r"no parameter 'evry': expected .*; did you mean 'every'\?$"):
-        callbacks._TrainerHooks(PICTURES, evry=5)
-    with pytest.raises(ConfigError, match=r"'log'; expected AttentionWatch\(network, pictures, log, every=…, step=…\)"):
-        AttentionWatch(OwnViT(), PICTURES)  # type: ignore[call-arg]
-    assert callbacks._TrainerHooks(PICTURES).alarms == []
     module = OwnViT().train()
-    with pytest.raises(ConfigError, match="image_size"):
-        AttentionWatch(module, PICTURES, Log())
-    assert module.training
+    calls: dict[str, Callable[[], object]] = {
+        "every = 0: expected a whole number of at least 1": lambda: watch_of(OwnViT(), Log(), every=0),
+        "log: .* found; expected an object with add_image": lambda: watch_of(OwnViT(), tmp_path),
+        "pictures: none found": lambda: AttentionWatch(OwnViT(), [], Log(), **OWN),
+        r".*no parameter 'interval': expected .* mean 'every'\?$": lambda: watch_of(OwnViT(), Log(), interval=5),
+        r".*no parameter 'evry': expected .* mean 'every'\?$": lambda: callbacks._TrainerHooks(PICTURES, evry=5),
+        r".*'log'; expected AttentionWatch\(network, pictures, log, every=…, step=…\)": lambda: AttentionWatch(
+            OwnViT(), PICTURES
+        ),
+        ".*image_size": lambda: AttentionWatch(module, PICTURES, Log()),
+    }
+    for single in ("cat.jpg", PICTURES[0]):
+        message = f"pictures: one {type(single).__name__} found; expected several, such as a list"
+        calls[message] = lambda single=single: AttentionWatch(OwnViT(), single, Log(), **OWN)
+        calls[message[:-20]] = lambda single=single: callbacks._TrainerHooks(single)
+    check_refusals(ConfigError, calls)
+    missing = tmp_path / "missing.jpg"
+    check_refusals(ImageError, {r".*missing\.jpg": lambda: AttentionWatch(OwnViT(), [missing], Log(), **OWN)})
+    assert callbacks._TrainerHooks(PICTURES).alarms == [] and module.training
 
 
 def test_a_later_failure_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,7 +15,9 @@ from safetensors.torch import load_file, save_file
 
 import vitviz
 from tests.support.makers import MakeModel
+from tests.support.pictures import photo
 from tests.support.reading import load_checkpoint
+from tests.support.refusals import check_refusals
 from vitviz import Model
 from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
 from vitviz.training.data import LabelledImages
@@ -34,7 +36,7 @@ def detector_for(model: Model, **values: float) -> OODDetector:
 
 @pytest.fixture
 def picture() -> np.ndarray:
-    return np.random.default_rng(0).integers(0, 255, (16, 24, 3), dtype=np.uint8)
+    return np.asarray(photo(0, 24, 16))
 
 
 @pytest.mark.parametrize("depth", [1, 3, 8, 12])
@@ -137,17 +139,18 @@ def test_a_number_that_is_none_is_refused(make_model: MakeModel, name: str, valu
 def test_contradictions_are_refused(make_model: MakeModel) -> None:
     model = make_model()
     detector = detector_for(model)
-    for scale in (0.0, -1.0):
-        with pytest.raises(ConfigError, match=r"distance_scale = .*: expected a number above 0"):
-            replace(detector, distance_scale=scale)
-    with pytest.raises(ConfigError, match="expected 'feature' and 'feature feature'"):
-        replace(detector, mean=detector.mean[:-1])
-    with pytest.raises(ConfigError, match="not finite in its mean or whitening"):
-        replace(detector, mean=detector.mean * math.nan)
-    with pytest.raises(ConfigError, match="an OOD detector of 3 features; the model has 5 classes and keys of"):
-        replace(model, ood_detector=OODDetector(torch.zeros(3), torch.eye(3), 1.0, 1.0, 0.0))
-    with pytest.raises(ConfigError, match="the model has 0 classes"):
-        replace(make_model(classes=0), ood_detector=detector)
+    foreign = OODDetector(torch.zeros(3), torch.eye(3), 1.0, 1.0, 0.0)
+    calls = {
+        ".*distance_scale = 0.0: expected a number above 0": lambda: replace(detector, distance_scale=0.0),
+        ".*distance_scale = -1.0: expected a number above 0": lambda: replace(detector, distance_scale=-1.0),
+        ".*expected 'feature' and 'feature feature'": lambda: replace(detector, mean=detector.mean[:-1]),
+        ".*not finite in its mean or whitening": lambda: replace(detector, mean=detector.mean * math.nan),
+        ".*an OOD detector of 3 features; the model has 5 classes and keys of": lambda: replace(
+            model, ood_detector=foreign
+        ),
+        ".*the model has 0 classes": lambda: replace(make_model(classes=0), ood_detector=detector),
+    }
+    check_refusals(ConfigError, calls)
 
 
 # In a checkpoint, and on the page.
