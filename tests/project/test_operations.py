@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from starlette.routing import Route
 
 import vitviz
 from benchmarks import load, memory_table
-from benchmarks.load_guests import BUNDLED, Guest, deviation, guests
+from benchmarks.load_guests import BUNDLED, Guest, guests
 from benchmarks.load_tally import Tally, tables
 from benchmarks.visitor import LimitReachedError, Traffic, VisitError, Visitor, start_of
 from tests.driver import click_patch, expect_map, opened_page, upload
@@ -41,7 +40,6 @@ from tests.support.example import EXAMPLE, ROOT
 from vitviz import Analysis, Model
 from vitviz.ui import build_demo, serve
 from vitviz.ui.app import App
-from vitviz.ui.packs import pack
 from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.server.settings import table as settings_table
 
@@ -296,15 +294,6 @@ def test_a_refusal_of_the_app_is_an_error_of_the_visit(served: Served) -> None:
         run_in_thread(ask())
     with pytest.raises(VisitError, match="what it begins with"):
         start_of("<html>")
-
-
-def test_a_row_is_compared_within_the_precision_of_the_format(bundled: Model) -> None:
-    analyses = [vitviz.analyze(ROOT / "assets" / name, bundled) for name in ("chelsea.jpg", "coffee.jpg")]
-    files = [pack(analysis.trace, "layer 3") for analysis in analyses]
-    row = (analyses[0], 3, 2, 17)
-    assert deviation(files[0], *row) <= 1 < deviation(files[1], *row)
-    assert deviation(pack(analyses[0].trace, "layer 2"), *row) > 1
-    assert deviation(pack(vitviz.analyze(EXAMPLE, bundled, resolution=64).trace, "layer 3"), *row) == inf
 
 
 def test_errors_make_a_load_test_fail() -> None:

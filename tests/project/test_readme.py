@@ -33,7 +33,7 @@ DOCUMENTS = {
         *sorted((ROOT / "docs").rglob("*.md")),
     ]
 }
-ARCHITECTURE = DOCUMENTS["docs/architecture.md"]
+INTERNAL_EXTRAS = ("docs", "kernels", "release", "test", "test-library")
 every_document = pytest.mark.parametrize("document", DOCUMENTS)
 
 # Blocks of code.
@@ -197,67 +197,69 @@ def table(text: str, name: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in found[1].splitlines()[2:]]
 
 
-def test_every_method_and_every_probe_has_its_formula() -> None:
-    section = DOCUMENTS["docs/methods.md"]
-    for heading, table in (("method | formula", METHODS), ("probe | definition", PROBES)):
-        rows = section.partition(f"| {heading}")[2].partition("\n\n")[0]
-        assert re.findall(r"^\| ([A-Z].+?) \|", rows, re.MULTILINE) == [each.title for each in table.values()]
+def column(document: str, heading: str) -> list[str]:
+    """The first column of the table whose head begins with a title."""
+    rows = DOCUMENTS[document].partition(f"| {heading} |")[2].partition("\n\n")[0].splitlines()[2:]
+    return [row.split(" | ")[0].strip("| ") for row in rows]
 
 
-def test_every_override_is_in_its_table() -> None:
-    section = DOCUMENTS["docs/models.md"].split("| override |")[1].split("\n\n")[0]
-    cells = re.findall(r"^\| (`.+?) \|", section, re.MULTILINE)
-    assert sorted(", ".join(cells).replace("`", "").split(", ")) == sorted([*OVERRIDES, "ignore"])
+def quoted(cells: list[str]) -> list[str]:
+    """What stands between backquotes."""
+    return re.findall(r"`([\w-]+)`", " ".join(cells))
 
 
-def test_the_readme_counts_the_families() -> None:
-    count_text = re.search(r"each of (\d+) architecture × package combinations", README)
-    assert count_text is not None and int(count_text[1]) == len(table(DOCUMENTS["docs/checked.md"], "families"))
+def names(document: str, name: str) -> list[str]:
+    """The first column of a table between its marks."""
+    return [row[0] for row in table(DOCUMENTS[document], name)]
 
 
-def test_every_dependency_is_named_with_a_reason() -> None:
-    lines = (ROOT / "requirements.txt").read_text().splitlines()
-    packages = {re.split(r"[<>=]", line)[0] for line in lines if not line.startswith("#")}
-    section = ARCHITECTURE.split("## What vitviz is built on")[1].split("\n## ")[0]
-    named = set(re.findall(r"^\| ([\w-]+) \|", section, re.MULTILINE))
-    assert packages <= named
-
-
-def test_every_extra_for_users_is_in_its_table() -> None:
-    lists = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2].partition("\n[")[0]
-    extras = re.findall(r"^([\w-]+) = \[$", lists, re.MULTILINE)
-    named = [name for row in table(DOCUMENTS["docs/index.md"], "extras") for name in re.findall(r"`(\w+)`", row[0])]
-    assert sorted(named) == sorted(set(extras) - {"docs", "kernels", "release", "test", "test-library"})
-
-
-def test_every_preset_is_in_its_table() -> None:
-    table = DOCUMENTS["docs/training.md"].partition("| preset |")[2].partition("\n\n")[0]
-    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(PRESETS)
-
-
-# The rooms of the package.
-
-
-def rooms(folder: Path) -> set[str]:
+def in_folder(folder: Path) -> set[str]:
     """Packages and modules directly in a package."""
     packages = {path.parent.name for path in folder.glob("*/__init__.py")}
     return packages | {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__"}
 
 
-def test_the_table_of_rooms_has_all_rooms() -> None:
-    assert {row[0].strip("`") for row in table(ARCHITECTURE, "rooms")} == rooms(ROOT / "vitviz")
+PYPROJECT = (ROOT / "pyproject.toml").read_text()
+EXTRAS = re.findall(
+    r"^([\w-]+) = \[$", PYPROJECT.partition(".optional-dependencies]")[2].partition("\n[")[0], re.MULTILINE
+)
+LAYERS = re.findall(r'"(\w+)"', PYPROJECT.partition("\nlayers = [\n")[2].partition("\n]")[0])
+REQUIRED = {
+    re.split(r"[<>=]", line)[0] for line in (ROOT / "requirements.txt").read_text().splitlines() if line[0] != "#"
+}
+BUILT_ON = ", ".join(column("docs/architecture.md", "package | reason")).split(", ")
+WEIGHTS = ROOT / "vitviz" / "weights"
+# What a table names, and what there is.
+TABLES: dict[str, tuple[Any, Any]] = {
+    "methods": (
+        column("docs/methods.md", "method | formula, from the source in the table above"),
+        [each.title for each in METHODS.values()],
+    ),
+    "probes": (column("docs/methods.md", "probe | definition"), [each.title for each in PROBES.values()]),
+    "overrides": (sorted(quoted(column("docs/models.md", "override"))), sorted([*OVERRIDES, "ignore"])),
+    "presets": (quoted(column("docs/training.md", "preset")), list(PRESETS)),
+    "extras": (sorted(quoted(names("docs/index.md", "extras"))), sorted({*EXTRAS} - {*INTERNAL_EXTRAS})),
+    "rooms": (sorted(quoted(names("docs/architecture.md", "rooms"))), sorted(in_folder(ROOT / "vitviz"))),
+    "rooms of weights": (
+        sorted(quoted(names("docs/architecture.md", "weights"))),
+        sorted(path.name for path in WEIGHTS.iterdir() if path.is_dir() and path.name != "__pycache__"),
+    ),
+    "order of the linter": (
+        ["__main__", *reversed(quoted(names("docs/architecture.md", "rooms")))],
+        LAYERS,
+    ),
+    "dependencies": (REQUIRED - {*BUILT_ON}, set()),
+}
 
 
-def test_the_table_of_the_rooms_of_weights_has_all_of_them() -> None:
-    weights = ROOT / "vitviz" / "weights"
-    folders = {path.name for path in weights.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert {row[0].strip("`") for row in table(ARCHITECTURE, "weights")} == folders
+@pytest.mark.parametrize(("said", "found"), TABLES.values(), ids=TABLES)
+def test_a_table_has_all_that_there_is(said: Any, found: Any) -> None:
+    assert said == found
 
 
-def test_the_table_of_rooms_has_the_order_that_the_linter_checks() -> None:
-    layers = (ROOT / "pyproject.toml").read_text().partition("\nlayers = [\n")[2].partition("\n]")[0]
-    order = [row[0].strip("`") for row in table(ARCHITECTURE, "rooms")]
-    assert ["__main__", *reversed(order)] == re.findall(r'"(\w+)"', layers)
+def test_the_readme_counts_the_families() -> None:
+    count_text = re.search(r"each of (\d+) architecture × package combinations", README)
+    assert count_text is not None and int(count_text[1]) == len(names("docs/checked.md", "families"))
 
 
 # Links and names.

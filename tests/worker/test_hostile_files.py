@@ -110,41 +110,25 @@ def test_a_link_to_a_picture_is_followed(tmp_path: Path) -> None:
 
 # Names.
 
-
-@pytest.mark.parametrize(
-    "name", [*NAMES, "../../etc/passwd\n", "\udcff\udcfe.png", "\0.png", "\u061c\u200e\u200f.png", "\ue000.png"]
+ORDINARY = (
+    *("Bildschirmfoto 2024-05-01 um 9.41.00\u202fAM.png", "می\u200cخواهم.jpg", "תמונה.jpg", "猫\u3000の写真.png"),
+    *("cafe\u0301 [1] it's.jpg", "\N{WOMAN}\u200d\N{WOMAN}\u200d\N{GIRL}\ufe0f.jpg", "back\\slash.png", "n" * 255),
 )
-def test_a_name_stays_in_its_line_and_turns_nothing_around(name: str) -> None:
+ODD_NAMES = (
+    *("../../etc/passwd\n", "\udcff\udcfe.png", "\0.png", "\u061c\u200e\u200f.png", "\ue000.png"),
+    "n" * 10**6,
+)
+
+
+@pytest.mark.parametrize("name", [*NAMES, *ODD_NAMES, *ORDINARY], ids=lambda name: ascii(name)[:30])
+def test_a_name_stays_in_its_line_and_an_ordinary_one_as_it_is(name: str) -> None:
     with pytest.raises(ImageError) as refusal:
         vitviz.open_image(b"", name)
     message = str(refusal.value)
-    assert message.isprintable()
-    assert message.encode() and message.endswith(f": an empty file; {EXPECTED}")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "Bildschirmfoto 2024-05-01 um 9.41.00\u202fAM.png",
-        "می\u200cخواهم.jpg",
-        "תמונה.jpg",
-        "猫\u3000の写真.png",
-        "cafe\u0301 [1] it's.jpg",
-        "\N{WOMAN}\u200d\N{WOMAN}\u200d\N{GIRL}\ufe0f.jpg",
-        "back\\slash.png",
-        "n" * 255,
-    ],
-)
-def test_an_ordinary_name_of_any_language_stays_as_it_is(name: str) -> None:
-    with pytest.raises(ImageError) as refusal:
-        vitviz.open_image(b"", name)
-    assert str(refusal.value).startswith(f"{name}: an empty file")
-
-
-def test_an_endless_name_does_not_make_an_endless_message() -> None:
-    with pytest.raises(ImageError, match=r"^'n+\.\.\.n+': an empty file") as refusal:
-        vitviz.open_image(b"", "n" * 10**6)
-    assert len(str(refusal.value)) < 1500
+    assert message.encode() and len(message) < 1500
+    assert message.isprintable() or name in ORDINARY
+    assert message.endswith(f": an empty file; {EXPECTED}")
+    assert message.startswith(f"{name}: ") or name not in ORDINARY
 
 
 # The app.

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.parity.case import randomised
-from tests.reference_packages import open_clip, timm, transformers
+from tests.reference_packages import timm, transformers
 from tests.support.reading import read_checkpoint
 from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.metadata.settings import Settings
@@ -165,19 +165,3 @@ def test_what_the_weights_contradict_is_refused(arguments: dict[str, Any], found
     file.write_text(json.dumps(config))
     with pytest.raises(CheckpointError, match=f"its config.json says {found}, its weights have"):
         read_checkpoint(tmp_path)
-
-
-TEXT = {"context_length": 8, "vocab_size": 40, "width": 32, "heads": 2, "layers": 1}
-
-
-@pytest.mark.parametrize(("pool", "projection"), [("token", "linear"), ("avg", "linear"), ("", "linear"), ("avg", "")])
-def test_a_tower_of_timms_in_open_clip_is_that_of_the_package(pool: str, projection: str, tmp_path: Path) -> None:
-    tower = {"timm_model_name": "test_vit", "timm_pool": pool, "timm_proj": projection, "image_size": 160}
-    model = {"embed_dim": 24, "init_logit_bias": -10, "vision_cfg": tower, "text_cfg": TEXT}
-    whole = randomised(open_clip.CustomTextCLIP(**model))
-    torch.save(whole.state_dict(), tmp_path / "open_clip_pytorch_model.bin")
-    config = {"model_cfg": {**model, "custom_text": True}, "preprocess_cfg": {}}
-    (tmp_path / "open_clip_config.json").write_text(json.dumps(config))
-    network, pixels = read_checkpoint(tmp_path).model.network, torch.randn(2, 3, 160, 160)
-    theirs = whole.visual(pixels)
-    assert float(((network(pixels) - theirs).abs() / theirs.abs().clamp(min=1)).max()) < 1e-5
