@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -439,17 +439,17 @@ def open_figure(page: Page) -> Locator:
     return page.locator(".vx-paper")
 
 
-def downloaded(page: Page, button: Locator) -> Path:
-    """The file that a button saves, under the name that the page gave it."""
+def downloaded(page: Page, press: Callable[[], None]) -> Path:
+    """The file that is saved where something is pressed, under the name that the page gave it."""
     with page.expect_download() as download:
-        button.click()
+        press()
     path = Path(download.value.path())
     return path.rename(path.with_name(download.value.suggested_filename))
 
 
 def saved(page: Page, act: str) -> Path:
     """The file that a button of the menu of what can be saved saves."""
-    return downloaded(page, open_panel(page, "save").locator(f"[data-act={act}]"))
+    return downloaded(page, open_panel(page, "save").locator(f"[data-act={act}]").click)
 
 
 def save_figure(page: Page, kind: str = "png2", content: str = "maps", parts: tuple[str, ...] = ()) -> Path:
@@ -457,7 +457,7 @@ def save_figure(page: Page, kind: str = "png2", content: str = "maps", parts: tu
     open_figure(page).locator(".vx-paper-of").select_option(content)
     for part in ("badge", "legend", "caption"):
         page.locator(f".vx-paper-{part}").set_checked(part in parts)
-    path = downloaded(page, page.locator(f"[data-figure={kind}]"))
+    path = downloaded(page, page.locator(f"[data-figure={kind}]").click)
     page.locator(".vx-paper-close").click()
     return path
 
@@ -483,6 +483,14 @@ def open_settings(page: Page) -> Locator:
     if settings.get_attribute("open") is None:
         settings.locator("summary").click()
     return settings
+
+
+def write(page: Page, name: str, text: str) -> None:
+    """Write a text into a field, and wait until the page shows what came of it."""
+    field = page.locator(f".vx-{name}")
+    field.fill(text)
+    field.press("Enter")
+    settle(page)
 
 
 def upload(page: Page, file: Any) -> None:

@@ -42,6 +42,12 @@ class RunningApp:
     def port(self) -> int:
         return int(self.address.rpartition(":")[2])
 
+    def health_seconds(self) -> float:
+        """How long the app takes to say that it is there."""
+        start = time.monotonic()
+        assert exchange(self.port, request_head("GET", "/health", "Connection: close"), seconds=60).status == 200
+        return time.monotonic() - start
+
     def files(self) -> set[Path]:
         """Every file in the folder."""
         return {path for path in self.folder.rglob("*") if path.is_file()}

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import torch
 
+from tests.support.long_runs import SEED, share_of
 from vitviz import Model, Preprocessing, VisionTransformer, ViTConfig
 from vitviz.models.activations import ACTIVATIONS
 from vitviz.models.config import FINAL_NORMS
 from vitviz.models.pooling import POOLINGS
 from vitviz.models.positions import POSITION_RULES
 from vitviz.weights.detector import OODDetector
+
+
+def check_many(count: int, check: Callable[[int], None]) -> None:
+    """Check the share of so many models by their seeds, and name the one that fails."""
+    for seed in range(1000 * (SEED + 1), 1000 * (SEED + 1) + share_of(count)):
+        try:
+            check(seed)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {random_model(seed).network.config}: {error}") from error
 
 
 def random_model(seed: int) -> Model:

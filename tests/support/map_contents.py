@@ -19,6 +19,10 @@ def map_values(answer: Mapping[str, Any]) -> np.ndarray[Any, Any]:
 
 def map_metadata(answer: Mapping[str, Any]) -> dict[str, str]:
     """The metadata of the map's file."""
-    content = base64.b64decode(answer["content"])
+    return metadata_of(base64.b64decode(answer["content"]))
+
+
+def metadata_of(content: bytes) -> dict[str, str]:
+    """The metadata of a safetensors file."""
     metadata: dict[str, str] = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
     return metadata

@@ -44,41 +44,40 @@ def upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {"path": str(tmp_path / "noise.png")}
 
 
+@pytest.fixture
+def service(make_model: MakeModel) -> AnalysisService:
+    return AnalysisService(make_model())
+
+
+def failing(error: Exception) -> Any:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
+
+
 def test_what_nobody_expected_is_told_to_the_log_only(
-    make_model: MakeModel, upload: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    service: AnalysisService, upload: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bench = AnalysisService(make_model())
-
-    def broken(*_: object, **__: object) -> None:
-        raise RuntimeError("/home/secret")
-
-    monkeypatch.setattr(bench, "analyze", broken)
+    monkeypatch.setattr(service, "analyze", failing(RuntimeError("/home/secret")))
     with pytest.raises(AppError) as error:
-        on_loop(endpoints(bench).analyze(upload))
+        on_loop(endpoints(service).analyze(upload))
     assert error.value.message == INTERNAL_ERROR and not error.value.print_exception
     assert "/home/secret" in caplog.text and "/analyze" in caplog.text
 
 
 def test_a_model_that_has_to_be_downloaded_is_opened_first(
-    make_model: MakeModel, upload: Any, monkeypatch: pytest.MonkeyPatch
+    service: AnalysisService, upload: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api, "is_cached", lambda repository: False)
     with pytest.raises(AppError, match=r"'dino_vits16': not on this server yet; /open downloads it \(87 MB\)"):
-        on_loop(endpoints(AnalysisService(make_model())).analyze(upload, "dino_vits16"))
-
-
-def test_a_model_that_cannot_be_opened_says_so_in_the_words_of_the_page(
-    make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench = AnalysisService(make_model())
-
-    def offline(*_: object) -> None:
-        raise vitviz.CheckpointError("timm/vit: not completely in the cache (HF_HUB_CACHE), and offline")
-
-    monkeypatch.setattr(bench, "model", offline)
+        on_loop(endpoints(service).analyze(upload, "dino_vits16"))
+    # One that cannot be opened says so in the words of the page.
+    sentence = "timm/vit: not completely in the cache (HF_HUB_CACHE), and offline"
+    monkeypatch.setattr(service, "model", failing(vitviz.CheckpointError(sentence)))
     with pytest.raises(AppError) as error:
-        on_loop(endpoints(bench).open("dino_vits16"))
-    assert error.value.message == "timm/vit: not completely in the cache (HF_HUB_CACHE), and offline"
+        on_loop(endpoints(service).open("dino_vits16"))
+    assert error.value.message == sentence
 
 
 def test_the_model_of_the_start_is_asked_by_its_name(make_model: MakeModel, upload: Any) -> None:
@@ -100,8 +99,8 @@ def test_where_only_the_first_model_may_be_opened_no_other_is_offered(make_model
         on_loop(api_of.analyze(upload, "vitviz-photos"))
 
 
-def test_maps_that_take_too_long_end(make_model: MakeModel, upload: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    api_of = endpoints(AnalysisService(make_model()))
+def test_maps_that_take_too_long_end(service: AnalysisService, upload: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    api_of = endpoints(service)
     key = on_loop(api_of.analyze(upload))["id"]
     now = iter(range(0, 1000, 25))
     monkeypatch.setattr(api, "time", SimpleNamespace(monotonic=lambda: next(now)))
@@ -110,9 +109,9 @@ def test_maps_that_take_too_long_end(make_model: MakeModel, upload: Any, monkeyp
 
 
 def test_a_map_that_takes_long_is_computed_once(
-    make_model: MakeModel, upload: Any, monkeypatch: pytest.MonkeyPatch
+    service: AnalysisService, upload: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api_of = endpoints(AnalysisService(make_model()))
+    api_of = endpoints(service)
     key = on_loop(api_of.analyze(upload))["id"]
     before = on_loop(api_of.maps(key, [{"method": "attention_flow", "parameters": {"most_patches": 6}}]))
     monkeypatch.setattr(Analysis, "map", lambda *_, **__: pytest.fail("computed again"))
@@ -120,9 +119,9 @@ def test_a_map_that_takes_long_is_computed_once(
     assert on_loop(api_of.overlay(key, "attention_flow", {"most_patches": 6}))["orig_name"] == "attention_flow.png"
 
 
-def test_an_upload_is_known_by_its_address_too(make_model: MakeModel, upload: Any) -> None:
+def test_an_upload_is_known_by_its_address_too(service: AnalysisService, upload: Any) -> None:
     address = f"https://example.org/vit/gradio_api/file={upload['path']}"
-    assert on_loop(endpoints(AnalysisService(make_model())).analyze({"path": address}))["model"] == "small"
+    assert on_loop(endpoints(service).analyze({"path": address}))["model"] == "small"
 
 
 def test_tools_without_their_package_are_refused_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,6 +225,7 @@ def test_an_id_that_was_never_given_opens_nothing(
         ("call/nothing", b'{"data": []}', 404, "endpoint 'nothing': expected 'models', "),
         ("call/v2/nothing", b"{}", 404, "endpoint 'nothing': expected 'models', "),
         ("queue/join", b'{"data": [], "fn_index": 9999, "session_hash": "page"}', 422, "fn_index = 9999"),
+        ("queue/join", b'{"data": [], "fn_index": 1}', 422, "session_hash = None: expected"),
     ],
 )
 def test_a_request_that_cannot_be_served_is_told_at_once(

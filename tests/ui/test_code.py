@@ -14,7 +14,7 @@ from PIL import Image
 import vitviz
 from tests.parity.transformers_cases import make as make_published
 from tests.reference_packages import transformers  # noqa: F401
-from tests.support.example import COARSE, COARSEST
+from tests.support.example import COARSE, COARSEST, EXAMPLE
 from tests.support.makers import MakeModel
 from tests.support.map_contents import map_metadata, map_values
 from tests.support.visits import on_loop
@@ -44,11 +44,23 @@ def own_checkpoint(handlers: Handlers, folder: Path, model: Model, picture: Uplo
     return on_loop(handlers.change_view(request, ignore))
 
 
-@pytest.fixture
-def handlers(make_model: MakeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Handlers:
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the app keeps its files, and where the lines of Python run."""
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def handlers(make_model: MakeModel) -> Handlers:
     return Handlers(AnalysisService(make_model()))
+
+
+def lines_of(handlers: Handlers, link: str) -> str:
+    """The lines of Python of what a link opens."""
+    opened = on_loop(handlers.open_link({"link": link}, ignore))
+    python: str = described(handlers, opened["state"], *(each["uid"] for each in opened["views"]))["python"]
+    return python
 
 
 def described(handlers: Handlers, state: dict[str, Any], *uids: str) -> dict[str, Any]:
@@ -105,23 +117,15 @@ def test_the_lines_make_the_map_that_the_page_shows(
     assert map_metadata(found)["description"].startswith(made["heatmap"].description)
 
 
-def test_the_lines_of_an_example_draw_what_the_page_shows(
-    bundled: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    handlers, shown = Handlers(AnalysisService(bundled)), "&p.layer=0&p.query=3,4&colormap=magma&opacity=0.25"
-    opened = on_loop(
-        handlers.open_link({"link": f"?resolution={COARSE}&fit=crop{shown}&scale=robust&percentiles=5,90"}, ignore)
-    )
-    python = described(handlers, opened["state"], opened["views"][0]["uid"])["python"]
+def test_the_lines_of_an_example_draw_what_the_page_shows(bundled: Model) -> None:
+    look = "p.layer=0&p.query=3,4&colormap=magma&opacity=0.25&scale=robust&percentiles=5,90"
+    made = run(lines_of(Handlers(AnalysisService(bundled)), f"?resolution={COARSE}&fit=crop&method=attention&{look}"))
     style = vitviz.Style("magma", 0.25, fade=True, scale="robust", percentiles=(5, 90))
-    analysis = vitviz.analyze(vitviz.weights.resources("assets") / "chelsea.jpg", bundled, "crop", resolution=COARSE)
-    expected, made = analysis.attention(0, query=(3, 4)), run(python)["heatmap"]
-    np.testing.assert_array_equal(made.values, expected.values)
-    drawn = expected.overlay(style, (3, 4))
+    analysis = vitviz.analyze(EXAMPLE, bundled, "crop", resolution=COARSE)
+    expected = analysis.attention(0, query=(3, 4))
+    np.testing.assert_array_equal(made["heatmap"].values, expected.values)
     with Image.open("attention.png") as written:
-        assert np.array_equal(np.asarray(written), np.asarray(drawn))
+        assert np.array_equal(np.asarray(written), np.asarray(expected.overlay(style, (3, 4))))
 
 
 def test_the_lines_open_all_files_of_a_checkpoint(
@@ -143,46 +147,33 @@ def test_the_lines_open_all_files_of_a_checkpoint(
     assert run(python)["model"].labels == tuple(names.values())
 
 
-def test_two_maps_are_made_one_after_the_other(bundled: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
+def test_two_maps_are_made_one_after_the_other(bundled: Model, tmp_path: Path) -> None:
     handlers = Handlers(AnalysisService(bundled))
     link = f"?method=attention&resolution={COARSEST}&second.method=rollout&second.example=rocket.jpg&layout=two"
-    opened = on_loop(handlers.open_link({"link": link}, ignore))
-    uids = [each["uid"] for each in opened["views"]]
-    made = run(described(handlers, opened["state"], *uids)["python"])
-    rocket = vitviz.analyze(vitviz.weights.resources("assets") / "rocket.jpg", bundled, resolution=COARSEST)
+    made = run(lines_of(handlers, link))
+    rocket = vitviz.analyze(EXAMPLE.with_name("rocket.jpg"), bundled, resolution=COARSEST)
     np.testing.assert_array_equal(made["heatmap"].values, rocket.rollout().values)
     assert {"attention.png", "rollout-2.png"} <= {path.name for path in tmp_path.iterdir()}
     # Of what is not kept, and of a model that is not open yet, there are no lines.
+    opened = on_loop(handlers.open_link({"link": link}, ignore))
+    uids = [each["uid"] for each in opened["views"]]
     others = [{**view, "model": "dino_vits16"} for view in opened["state"]["views"]]
-    assert described(handlers, {**opened["state"], "views": others}, *uids)["python"] == ""
-    assert described(handlers, opened["state"], uids[0], "gone")["python"] == ""
+    for views, known in ((others, uids), (opened["state"]["views"], [uids[0], "gone"])):
+        assert described(handlers, {**opened["state"], "views": views}, *known)["python"] == ""
 
 
-def test_a_snapshot_is_opened_by_its_step(
-    make_model: MakeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "files"))
-    (tmp_path / "files").mkdir()
-    monkeypatch.chdir(tmp_path)
+def test_a_snapshot_is_opened_by_its_step(make_model: MakeModel, tmp_path: Path) -> None:
     folder = tmp_path / "run" / "snapshots"
     folder.mkdir(parents=True)
     for step in (0, 20):
         save_checkpoint(folder / f"step-{step:07d}.safetensors", make_model())
     model = replace(vitviz.load(folder), name=str(folder))
-    handlers = Handlers(AnalysisService(model))
-    opened = on_loop(handlers.open_link({"link": "?step=0"}, ignore))
-    answer = described(handlers, opened["state"], opened["views"][0]["uid"])
-    assert answer["link"] == "?step=0" and "model = vitviz.open_snapshot(model, 0)" in answer["python"]
-    assert run(answer["python"])["model"].step == 0
+    python = lines_of(Handlers(AnalysisService(model)), "?step=0")
+    assert "model = vitviz.open_snapshot(model, 0)" in python and run(python)["model"].step == 0
 
 
 def test_a_text_is_read_by_the_checkpoint_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "files"))
-    (tmp_path / "files").mkdir()
     make_transformers(tmp_path / "clip", "CLIP")
-    monkeypatch.chdir(tmp_path)
     # In this process, which can import what it is made with.
     monkeypatch.setattr(
         "vitviz.ui.server.text_towers.IsolatedTower", lambda worker, model, most: open_text_tower(model)

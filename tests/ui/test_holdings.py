@@ -91,15 +91,12 @@ def test_who_sends_most_takes_from_nobody_else() -> None:
 def test_the_newest_may_go_itself_where_it_is_too_large() -> None:
     dropped: list[str] = []
     found = Holdings[str](10, lambda _: 3, dropped.append, keeps_newest=False)
-    for name in "abc":
-        found.put(name, name, "anna")
-    assert found.get("a") == "a" and dropped == []
-    found.put("d", "d", "ben")
-    assert dropped == ["b"] and found.total == 9
-    found.grow("d", 2)
-    assert dropped == ["b", "c"] and found.total == 8
-    found.grow("d", 6)
-    assert dropped == ["b", "c", "d"] and found.get("d") is None
+    for name, holder in (("a", "anna"), ("b", "anna"), ("c", "anna"), ("d", "ben")):
+        found.put(name, name, holder)
+    assert dropped == ["a"] and found.total == 9
+    for size, gone, total in ((2, "ab", 8), (6, "abd", 3)):
+        found.grow("d", size)
+        assert dropped == [*gone] and found.total == total
     with pytest.raises(KeyError):
         found.grow("d", 1)
 

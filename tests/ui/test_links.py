@@ -171,39 +171,12 @@ def test_what_is_too_long_for_a_link_is_refused(link: str) -> None:
         read_link(link)
 
 
-def test_the_value_of_white_is_read_and_written() -> None:
-    state = read_link("?white=4095").state
-    assert state.views[0].white == 4095 and print_link(state, {}) == "?white=4095"
-    assert len(read_link("?white=0").notes) == len(read_link("?white=much").notes) == 1
-
-
-def test_stored_colours_are_read_and_written() -> None:
-    state = read_link("?color_profile=ignore").state
-    assert state.views[0].color_profile == "ignore" and print_link(state, {}) == "?color_profile=ignore"
-    assert read_link("?color_profile=own").state == PageState() and len(read_link("?color_profile=keep").notes) == 1
-
-
 def test_an_empty_link_is_the_page_as_it_opens() -> None:
     assert read_link("") == read_link("?#") == read_link("?__theme=light&unknown=1")
     assert read_link("").state == PageState() and print_link(PageState(), {}) == ""
 
 
 LOOK: dict[str, Any] = {"scale": "robust", "percentiles": (5, 97.5)}
-
-
-@pytest.mark.parametrize(
-    ("link", "note"),
-    [
-        ("?scale=logarithm", "scale = 'logarithm': expected 'linear', 'robust', 'log', 'rank' or 'zero'"),
-        ("?percentiles=98,2", "percentiles = (98.0, 2.0): expected two numbers from 0 to 100, the lower one first"),
-        ("?percentiles=5", "percentiles = (5.0,): expected two numbers"),
-        ("?percentiles=low,high", "percentiles = 'low,high' (expected a number)"),
-    ],
-)
-def test_a_scale_that_there_is_not_is_left_out_of_a_link(link: str, note: str) -> None:
-    read = read_link(link)
-    assert read.state == PageState() and len(read.notes) == 1
-    assert read.notes[0].startswith(f"Left out of this link: {note}")
 
 
 def test_a_link_says_what_differs_and_nothing_else() -> None:
@@ -284,12 +257,26 @@ def test_links_stay_as_they_are(link: str) -> None:
     assert again.notes == () and again.state == expected
 
 
-def test_what_a_link_says_wrongly_is_left_out_and_said() -> None:
-    read = read_link("?model=../x&opacity=2&p.layer=one&heads-off=1&method=attention&pins=cls;3,5")
+@pytest.mark.parametrize(
+    ("link", "notes"),
+    [
+        (
+            "?model=../x&opacity=2&p.layer=one&heads-off=1",
+            ("model = '../x'", "heads-off = '1'", "p.layer = 'one'", "opacity = "),
+        ),
+        ("?white=0", ("white = 0",)),
+        ("?white=much", ("white = 'much'",)),
+        ("?color_profile=keep", ("color_profile = 'keep'",)),
+        ("?scale=logarithm", ("scale = 'logarithm': expected 'linear', 'robust', 'log', 'rank' or 'zero'",)),
+        ("?percentiles=98,2", ("percentiles = (98.0, 2.0): expected two numbers from 0 to 100, the lower one first",)),
+        ("?percentiles=5", ("percentiles = (5.0,): expected two numbers",)),
+        ("?percentiles=low,high", ("percentiles = 'low,high' (expected a number)",)),
+    ],
+)
+def test_what_a_link_says_wrongly_is_left_out_and_said(link: str, notes: tuple[str, ...]) -> None:
+    read = read_link(f"{link}&method=attention&pins=cls;3,5")
     assert read.state == PageState((View(pins=("cls", (3, 5))),))
-    starts = ("model = '../x'", "heads-off = '1'", "p.layer = 'one'", "opacity = ")
-    assert len(read.notes) == len(starts)
-    for note, start in zip(read.notes, starts, strict=True):
+    for note, start in zip(read.notes, notes, strict=True):
         assert note.startswith(f"Left out of this link: {start}") and note.count(start) == 1
     [note] = read_link("?method=magic").notes
     assert note.startswith("Left out of this link: method = 'magic': expected 'attention'")

@@ -32,25 +32,18 @@ def apart(folder: Path, target: Path) -> tuple[str, ...]:
     return tuple(moved)
 
 
-def test_uploaded_files_are_read_together(tmp_path: Path) -> None:
+def test_uploaded_files_are_read_together_and_a_message_names_them_and_no_folder(tmp_path: Path) -> None:
     folder = tmp_path / "whole"
     folder.mkdir()
     make(folder, architecture="vit_tiny_patch16_224")
     model = open_choice(ModelChoice("", apart(folder, tmp_path / "apart"), (("heads", 4),)))
-    assert model.name == "pytorch_model"
-    assert model.network.config.heads == 4
+    assert (model.name, model.network.config.heads) == ("pytorch_model", 4)
     assert "vit_tiny_patch16_224" in model.card["architecture"]
-
-
-def test_a_message_names_the_upload_and_no_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "whole"
-    folder.mkdir()
-    make(folder, architecture="vit_tiny_patch16_224")
     weights = torch.load(folder / "pytorch_model.bin", weights_only=True)
     del weights["blocks.1.norm1.weight"]
     torch.save(weights, folder / "pytorch_model.bin")
     with pytest.raises(CheckpointError) as raised:
-        open_choice(ModelChoice("", apart(folder, tmp_path / "apart"), (("heads", 4),)))
+        open_choice(ModelChoice("", apart(folder, tmp_path / "again"), (("heads", 4),)))
     assert str(raised.value) == "pytorch_model: missing 'blocks.1.norm1.weight'"
 
 

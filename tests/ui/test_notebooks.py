@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import importlib
 import io
@@ -18,9 +17,6 @@ import nbformat
 import numpy as np
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
-from nbclient import NotebookClient
-from nbformat import NotebookNode
-from nbformat.v4 import new_code_cell, new_notebook
 from PIL import Image
 from playwright.sync_api import Browser, Frame, Page, expect
 from traitlets import HasTraits
@@ -195,50 +191,6 @@ class Shown(NamedTuple):
     errors: list[str]
 
 
-def run_in_kernel(contents: dict[Path, NotebookNode], root: Path) -> dict[Path, Shown]:
-    """One kernel runs them all, and forgets its names in between."""
-    # Where the builds of torch and torchvision differ, its names stand in for it, as in the other tests.
-    startup = root / "ipython" / "profile_default" / "startup"
-    startup.mkdir(parents=True)
-    (startup / "names.py").write_text("import tests.torchvision_names")
-    whole = new_notebook()  # type: ignore[no-untyped-call]
-    for content in contents.values():
-        whole.cells += [*content.cells, new_code_cell("%reset -f")]  # type: ignore[no-untyped-call]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT))
-        patch.setenv("IPYTHONDIR", str(root / "ipython"))
-        # What downloads of other packages would like for their bars is nothing that a reader of these notebooks needs.
-        patch.setenv("PYTHONWARNINGS", "ignore:IProgress not found")
-        folder = root / "docs" / "notebooks"
-        NotebookClient(whole, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
-    found = {}
-    for path, content in contents.items():
-        outputs = [output for cell in content.cells for output in cell.get("outputs", [])]
-        data = [output.get("data", {}) for output in outputs]
-        pictures = [base64.b64decode(each["image/png"]) for each in data if "image/png" in each]
-        errors = [output.text for output in outputs if output.get("name") == "stderr"]
-        found[path] = Shown([each["text/html"] for each in data if "text/html" in each], pictures, errors)
-    return found
-
-
-def run_here(contents: dict[Path, NotebookNode], root: Path) -> dict[Path, Shown]:
-    """What a kernel does with the cells, in this process, which has imported all that they need."""
-    importlib.import_module("tests.torchvision_names")
-    found = {path: Shown([], [], []) for path in contents}
-    shell = InteractiveShell(config=Config(HistoryManager={"enabled": False}), ipython_dir=str(root / "ipython"))
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.chdir(root / "docs" / "notebooks")
-            for path, content in contents.items():
-                for cell in content.cells:
-                    if cell.cell_type == "code":
-                        run_cell(shell, cell.source, found[path])
-                shell.reset(new_session=False)
-    finally:
-        shell.restore_sys_module_state()
-    return found
-
-
 def run_cell(shell: InteractiveShell, source: str, found: Shown) -> None:
     with contextlib.redirect_stderr(io.StringIO()) as errors:
         done = shell.run_cell(source)
@@ -252,25 +204,33 @@ def run_cell(shell: InteractiveShell, source: str, found: Shown) -> None:
 
 @pytest.fixture(
     scope="module",
-    params=[(run_here, NOTEBOOKS[-1:]), pytest.param((run_in_kernel, NOTEBOOKS), marks=pytest.mark.long)],
-    ids=["the last", "all, in a kernel"],
+    params=[NOTEBOOKS[-1:], pytest.param(NOTEBOOKS, marks=pytest.mark.long)],
+    ids=["the last", "all"],
 )
-def executed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Shown]:
-    root = tmp_path_factory.mktemp("notebooks")
+def executed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Shown]:
+    """What the cells show in this process, which has imported all that they need."""
+    importlib.import_module("tests.torchvision_names")
+    root, found = tmp_path_factory.mktemp("notebooks"), list[Shown]()
     (root / "docs" / "notebooks").mkdir(parents=True)
     (root / "assets").symlink_to(ROOT / "assets")
-    run, paths = request.param
-    contents = {path: nbformat.read(path, 4) for path in paths}  # type: ignore[no-untyped-call]
-    for content in contents.values():
-        assert all(not cell.get("outputs") for cell in content.cells), "notebooks are kept without outputs"
-    found: dict[Path, Shown] = run(contents, root)
+    shell = InteractiveShell(config=Config(HistoryManager={"enabled": False}), ipython_dir=str(root / "ipython"))
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(root / "docs" / "notebooks")
+            for path in request.param:
+                cells = [each for each in nbformat.read(path, 4).cells if each.cell_type == "code"]  # type: ignore[no-untyped-call]
+                assert all(not each.outputs for each in cells), "notebooks are kept without outputs"
+                found.append(Shown([], [], []))
+                for cell in cells:
+                    run_cell(shell, cell.source, found[-1])
+                shell.reset(new_session=False)
+    finally:
+        shell.restore_sys_module_state()
     return found
 
 
-def test_the_notebooks_of_the_documents_run_and_show_what_they_say(
-    browser: Browser, executed: dict[Path, Shown]
-) -> None:
-    for html, pictures, errors in executed.values():
+def test_the_notebooks_of_the_documents_run_and_show_what_they_say(browser: Browser, executed: list[Shown]) -> None:
+    for html, pictures, errors in executed:
         assert errors == []
         assert html and all(picture.startswith(b"\x89PNG") for picture in pictures)
         with notebook_page(browser, html) as page:

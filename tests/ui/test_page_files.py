@@ -16,10 +16,10 @@ from playwright.sync_api import Browser, Page, expect
 import vitviz
 from tests.driver import (
     ask,
-    canvas,
     canvas_values,
     caption,
     choose_method,
+    click,
     click_patch,
     expect_map,
     first_view,
@@ -43,8 +43,8 @@ pytestmark = pytest.mark.browser
 # ---- pictures of visitors ----
 
 
-# A picture that needs no file: a rectangle on blue, as PNG.
-PICTURE = """async () => {
+# Files that hold a picture, a rectangle on blue, and what gives them to a part of the page.
+FILES = """async (names) => {
     const canvas = Object.assign(document.createElement("canvas"), { width: 200, height: 100 });
     const drawing = canvas.getContext("2d");
     drawing.fillStyle = "rgb(51 102 255)";
@@ -53,30 +53,25 @@ PICTURE = """async () => {
     drawing.fillRect(120, 40, 40, 20);
     const png = await new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
     const data = new DataTransfer();
-    data.items.add(new File([png], "made.png", { type: "image/png" }));
+    for (const name of names) data.items.add(new File([png], name, { type: name.endsWith("png") ? "image/png" : "" }));
     return data;
 }"""
-
-
-DROP = """(files) => {
-    const data = new DataTransfer();
-    for (const [name, text] of files) data.items.add(new File([text], name));
-    document.body.dispatchEvent(new DragEvent("drop", { bubbles: true, cancelable: true, dataTransfer: data }));
+GIVE = """([way, data, place]) => {
+    const options = { bubbles: true, cancelable: true, clipboardData: data, dataTransfer: data };
+    const Kind = way === "paste" ? ClipboardEvent : DragEvent;
+    document.querySelector(place).dispatchEvent(new Kind(way, options));
 }"""
 
 
 def test_a_checkpoint_is_dropped_anywhere_and_an_address_is_not_fetched(page: Page) -> None:
+    data = page.evaluate_handle(FILES, ["weights.pth"])
     with page.expect_request(lambda sent: sent.url.endswith("/run")):
-        page.evaluate(DROP, [["weights.pth", "no checkpoint"]])
+        page.evaluate(GIVE, ["drop", data, "body"])
     expect(notice(page)).to_contain_text("weights.pth")
     expect(notice(page)).to_contain_text("The previous view is still shown")
-    page.evaluate(
-        """() => {
-            const data = new DataTransfer();
-            data.setData("text/plain", "https://localhost/cat.jpg");
-            document.body.dispatchEvent(new DragEvent("drop", { bubbles: true, cancelable: true, dataTransfer: data }));
-        }"""
-    )
+    page.evaluate("(data) => data.items.clear()", data)
+    page.evaluate("(data) => data.setData('text/plain', 'https://localhost/cat.jpg')", data)
+    page.evaluate(GIVE, ["drop", data, "body"])
     expect(notice(page)).to_contain_text("an address, which this page does not fetch")
 
 
@@ -84,61 +79,42 @@ def test_a_picture_is_pasted_dropped_and_uploaded(page: Page, bundled: Model, wi
     picture = Image.new("RGB", (200, 100), (51, 102, 255))
     picture.paste((255, 255, 255), (120, 40, 160, 60))
     expected = vitviz.analyze(picture, bundled).attention()
-    for way in ("paste", "drop"):
-        data = page.evaluate_handle(PICTURE)
-        with page.expect_request(lambda sent: sent.url.endswith("/run")):
-            page.evaluate(
-                """([way, data]) => {
-                    const place = way === "paste" ? document.body : document.querySelector(".vx-canvas");
-                    const options = { bubbles: true, cancelable: true, clipboardData: data, dataTransfer: data };
-                    const Kind = way === "paste" ? ClipboardEvent : DragEvent;
-                    place.dispatchEvent(new Kind(way, options));
-                }""",
-                [way, data],
-            )
-        expect_map(page, expected)
+    for way, place, names in (
+        ("paste", "body", ["made.png"]),
+        ("drop", ".vx-canvas", ["made.png"]),
+        ("drop", "body", ["one.png", "two.png"]),
+    ):
         upload(page, wide)
-        assert first_view(page)["picture"].startswith("picture:") and "picture=" in page.url
+        assert "picture=" in page.url
         check_page(page, Library(bundled, pictures={first_view(page)["picture"]: wide}))
-    with page.expect_request(lambda sent: sent.url.endswith("/run")):
-        page.evaluate(
-            """data => {
-                const dataTransfer = new DataTransfer(), [file] = data.files;
-                const named = (name) => new File([file], name, { type: file.type });
-                for (const name of ["one.png", "two.png"]) dataTransfer.items.add(named(name));
-                document.body.dispatchEvent(new DragEvent("drop", { bubbles: true, cancelable: true, dataTransfer }));
-            }""",
-            page.evaluate_handle(PICTURE),
-        )
-    expect_map(page, expected)
+        with page.expect_request(lambda sent: sent.url.endswith("/run")):
+            page.evaluate(GIVE, [way, page.evaluate_handle(FILES, names), place])
+        expect_map(page, expected)
     expect(notice(page)).to_contain_text("2 files were dropped: the page shows one.png.")
 
 
+FILMING = "() => document.querySelector('.vx-shot video').currentTime > 0"
+
+
 def test_a_picture_can_be_taken_with_the_camera(cifar_page: Page) -> None:
-    page = cifar_page
-    open_menu(page, "pictures")
-    page.locator(".vx-camera").click()
-    dialog = page.locator(".vx-shot")
-    expect(dialog).to_be_visible()
-    page.wait_for_function("() => document.querySelector('.vx-shot video').currentTime > 0")
-    dialog.get_by_role("button", name="Cancel").click()
-    expect(dialog).not_to_be_visible()
+    page, dialog = cifar_page, cifar_page.locator(".vx-shot")
+    for leave in (dialog.get_by_role("button", name="Cancel").click, lambda: page.keyboard.press("Escape")):
+        open_menu(page, "pictures")
+        page.locator(".vx-camera").click()
+        page.wait_for_function(FILMING)
+        # Escape is the dialog's, wherever the focus is, and the camera is off afterwards.
+        page.evaluate("document.activeElement.blur()")
+        leave()
+        expect(dialog).not_to_be_visible()
+        assert page.evaluate("document.querySelector('.vx-shot video').srcObject") is None
     assert first_view(page)["picture"].startswith("example:")
     open_menu(page, "pictures")
     page.locator(".vx-camera").click()
-    expect(dialog).to_be_visible()
-    # Escape is the dialog's, wherever the focus is, and the camera is off afterwards.
-    canvas(page).evaluate("() => document.activeElement.blur()")
-    page.keyboard.press("Escape")
-    expect(dialog).not_to_be_visible()
-    assert page.evaluate("() => document.querySelector('.vx-shot video').srcObject") is None
-    open_menu(page, "pictures")
-    page.locator(".vx-camera").click()
-    page.wait_for_function("() => document.querySelector('.vx-shot video').currentTime > 0")
+    page.wait_for_function(FILMING)
     with page.expect_request(lambda sent: sent.url.endswith("/run")):
         page.locator(".vx-shoot").click()
     assert first_view(page)["picture"].startswith("picture:")
-    assert page.evaluate("() => document.querySelector('.vx-shot video').srcObject") is None
+    assert page.evaluate("document.querySelector('.vx-shot video').srcObject") is None
     expect(caption(page)).to_contain_text("Strongest: patch")
 
 
@@ -157,7 +133,6 @@ def pixels_of(path: Path) -> np.ndarray:
 def test_a_figure_has_what_is_shown_and_panels_that_were_kept(page: Page, bundled: Model, wide: Path) -> None:
     page.set_viewport_size({"width": 700, "height": 900})
     upload(page, wide)
-    choose_method(page, "attention")
     path = save_figure(page)
     found, height = pixels_of(path), ONE * 400 / 900
     assert path.name == "wide-attention-CLS.png"
@@ -212,11 +187,8 @@ def test_a_saved_picture_has_what_the_page_draws(page: Page, example: Analysis) 
 
 def test_the_numbers_are_saved_with_what_they_are_of(page: Page, example: Analysis) -> None:
     choose_method(page, "relevance")
-    page.locator(".vx-predictions button").nth(1).click()
-    settle(page)
+    click(page, ".vx-predictions button >> nth=1")
     click_patch(page, example, 3, 4)
-    page.mouse.move(1, 1)
-    settle(page)
     second, layers = example.predictions(2)[1].label, example.trace.layers
     heatmap = example.map("relevance", target=second, query=(3, 4))
     path = saved(page, "numbers")
@@ -250,18 +222,16 @@ def test_a_figure_of_every_layer_and_head(registers_page: Page, registers: Small
     assert len(np.unique(colours, axis=0)) > 200
 
 
-def test_a_saved_explorer_opens_as_it_was_left(
+def test_a_saved_explorer_opens_as_it_was_left_without_what_needs_a_server(
     registers_page: Page, registers: SmallApp, browser: Browser, tmp_path: Path
 ) -> None:
     page, example = registers_page, registers.analysis
     # A map that only the model computes is kept, with those of its pins.
     choose_method(page, "relevance")
-    page.locator(".vx-predictions button").nth(1).click()
-    settle(page)
+    click(page, ".vx-predictions button >> nth=1")
     click_patch(page, example, 5, 6)
     page.keyboard.press("Enter")
     page.locator(".vx-colormap").select_option("viridis")
-    settle(page)
     path = saved(page, "page").replace(tmp_path / "kept.html")
     expect(page.locator(".vx-said")).to_have_text(re.compile(r"^Saved .*\.html\.$"))
     shown = example.map("relevance", target=example.predictions()[1].label, query=(5, 6))
@@ -271,11 +241,13 @@ def test_a_saved_explorer_opens_as_it_was_left(
         np.testing.assert_allclose(found, shown.numpy().ravel(), rtol=1e-3, atol=1e-6)
         expect(other.locator(".vx-pin")).to_have_text(["patch (5, 6)"])
         expect(other.locator(".vx-colormap")).to_have_value("viridis")
-        assert "relevance" in other.locator(".vx-method option").evaluate_all("all => all.map(({ value }) => value)")
+        options = other.locator(".vx-method option").evaluate_all("all => all.map(({ value }) => value)")
+        assert sorted(options) == ["attention", "relevance", "rollout"]
+        for part in (".vx-pictures", ".vx-predictions", "[data-act=link]", "[data-act=page]", "[data-panel=compare]"):
+            expect(other.locator(part).first).not_to_be_visible()
     # What is about another picture is not, which is said.
     page.locator(".vx-likeness > summary").click()
-    page.locator('.vx-like button[data-like="example:rocket.jpg"]').click()
-    settle(page)
+    click(page, '.vx-like button[data-like="example:rocket.jpg"]')
     path = saved(page, "page").replace(tmp_path / "kept.html")
     expect(page.locator(".vx-said")).to_contain_text("needs the server")
     with saved_page(browser, path) as other:

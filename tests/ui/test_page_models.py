@@ -128,7 +128,6 @@ def open_own(page: Page, *paths: Path, hub: str = "", overrides: str = "") -> No
 
 def test_a_named_model_is_downloaded_and_shown(page: Page, published: Path, library: Library) -> None:
     choose_model(page, DINO.name)
-    check_page(page, library)
     assert f"model={DINO.name}" in page.url and name_of(page) == DINO.title
     expect(page.locator(".vx-predictions-part")).not_to_be_visible()
     offered = page.locator(".vx-method option").evaluate_all("all => all.map((option) => option.value)")
@@ -142,7 +141,6 @@ def test_a_named_model_is_downloaded_and_shown(page: Page, published: Path, libr
     expect(page.locator('.vx-parameter[data-name="layer"] input')).to_have_attribute("max", "1")
     expect(page.locator('.vx-parameter[data-name="head"] input')).to_have_count(3 + 6)
     set_slider(page, "layer", 0)
-    check_page(page, library)
     click_patch(page, vitviz.analyze(EXAMPLE, vitviz.load(published)), 2, 2)
     assert first_view(page)["parameters"] == {"layer": 0, "query": [2, 2]}
     check_page(page, library)
@@ -168,7 +166,7 @@ def test_a_named_model_is_downloaded_and_shown(page: Page, published: Path, libr
 # ---- a checkpoint of one's own ----
 
 
-def test_a_checkpoint_of_ones_own_with_its_files(page: Page, browser: Browser, own: Path, library: Library) -> None:
+def test_a_checkpoint_of_ones_own_with_its_files(page: Page, own: Path, library: Library) -> None:
     open_own(page, own)
     model = vitviz.load(own)
     token = first_view(page)["model"]
@@ -193,15 +191,11 @@ def test_a_checkpoint_of_ones_own_with_its_files(page: Page, browser: Browser, o
     expect(panel.locator(".vx-said")).to_contain_text("Your own checkpoint is not part of it")
     panel.locator("[data-act=python]").click()
     expect(panel.locator(".vx-code")).to_contain_text(f'vitviz.load("{own.name}")')
-    before = page.url
-    other = browser.contexts[0].new_page()
-    other.goto(before)
-    expect(notice(other)).to_contain_text(own.name)
-    expect(notice(other)).to_contain_text("Open it so under Model to see the same.")
-    assert first_view(other)["model"] == ""
-    other.close()
-    choose_model(page, "")
+    open_link(page, page.url)
+    expect(notice(page)).to_contain_text(own.name)
+    expect(notice(page)).to_contain_text("Open it so under Model to see the same.")
     check_page(page, library)
+    assert first_view(page)["model"] == ""
 
 
 def test_what_a_file_leaves_open_is_asked_for_and_can_be_said(page: Page, own: Path, tmp_path: Path) -> None:
@@ -238,28 +232,27 @@ def test_a_slider_goes_through_training_and_asks_every_state_the_same(
         save_checkpoint(snapshot_path(folder, step), make_model())
     model = vitviz.load(folder)
     library = Library(model)
-    with small_app(model) as app, opened_page(browser, app.address) as page:
+    with small_app(model) as app, opened_page(browser, app.address, "p.layer=0") as page:
         part, slider = page.locator(".vx-steps"), page.locator(".vx-step")
-        expect(part).to_contain_text("Training step 1,000 of 1,000")
-        check_page(page, library)
-        choose_method(page, "attention")
-        set_slider(page, "layer", 0)
+
+        def check(step: int, text: str) -> None:
+            check_page(page, library)
+            expect(part).to_contain_text(f"Training step {text} of 1,000")
+            # The last is what opens without a step.
+            assert first_view(page)["step"] == (None if step == STEPS[-1] else step)
+            assert ("step=" in page.url) == (step != STEPS[-1]) and first_view(page)["parameters"] == {"layer": 0}
+
+        check(1000, "1,000")
         open_menu(page, "models")
         slider.focus()
         for step in (20, 0):
             page.keyboard.press("ArrowLeft")
-            check_page(page, library)
-            expect(part).to_contain_text(f"Training step {step} of 1,000")
-            assert first_view(page)["step"] == step and first_view(page)["parameters"] == {"layer": 0}
-        assert "step=0" in page.url and "p.layer=0" in page.url
+            check(step, str(step))
         open_link(page, page.url)
-        check_page(page, library)
-        expect(part).to_contain_text("Training step 0 of 1,000")
+        check(0, "0")
         expect(slider).to_have_value("0")
         open_menu(page, "models")
         slider.focus()
-        # The last is what opens without a step.
         for _ in STEPS:
             page.keyboard.press("ArrowRight")
-        check_page(page, library)
-        assert first_view(page)["step"] is None and "step=" not in page.url
+        check(1000, "1,000")

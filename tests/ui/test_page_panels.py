@@ -20,6 +20,7 @@ from tests.driver import (
     choose_layout,
     choose_method,
     choose_option,
+    click,
     click_cell,
     click_patch,
     close_menus,
@@ -188,29 +189,24 @@ def test_heads_are_ranked_by_their_attention_to_marked_patches(page: Page, examp
     expect(cell).to_contain_text(f"; {percent(float(shares[2, 1]))} on the marked squares.")
 
 
-def test_patches_and_heads_are_switched_off_and_on_by_a_click(page: Page, example: Analysis) -> None:
+def test_patches_and_heads_are_switched_off_and_on(page: Page, example: Analysis) -> None:
+    keys, question = page.keyboard, page.locator(".vx")
     open_panel(page, "switches")
-    expect_changes(page, example, set(), set())
-    spots = [(3, 4), (2, 4)]
-    for number, (row, column) in enumerate(spots):
-        click_patch(page, example, row, column)
-        expect_changes(page, example, set(), set(spots[: number + 1]))
-    # A patch that is switched off is not asked.
-    assert first_view(page)["parameters"] == {} and first_view(page)["patches_off"] == [[2, 4], [3, 4]]
-    click_cell(page, example, 1, 2)
-    expect_changes(page, example, {(1, 2)}, set(spots))
-    expect(page.locator(".vx-cell")).to_contain_text("Layer 1, head 2, switched off")
-    # The first cell of a layer stands for all of its heads.
     layer = {(4, number) for number in range(6)}
-    click_cell(page, example, 4)
-    expect_changes(page, example, {(1, 2), *layer}, set(spots))
-    assert "heads-off=1.2;4.0" in page.url and "patches-off=2.4;3.4" in page.url
-    click_cell(page, example, 4)
-    expect_changes(page, example, {(1, 2)}, set(spots))
-    click_patch(page, example, *spots[0])
-    expect_changes(page, example, {(1, 2)}, {spots[1]})
-    page.locator(".vx-all-on").click()
-    expect_changes(page, example, set(), set())
+    for act, heads, patches in (
+        (lambda: click_patch(page, example, 3, 4), set(), {(3, 4)}),
+        (lambda: click_patch(page, example, 2, 4), set(), {(3, 4), (2, 4)}),
+        (lambda: click_cell(page, example, 1, 2), {(1, 2)}, {(3, 4), (2, 4)}),
+        # The first cell of a layer stands for all of its heads.
+        (lambda: click_cell(page, example, 4), {(1, 2), *layer}, {(3, 4), (2, 4)}),
+        (lambda: click_cell(page, example, 4), {(1, 2)}, {(3, 4), (2, 4)}),
+        (lambda: click_patch(page, example, 3, 4), {(1, 2)}, {(2, 4)}),
+        (page.locator(".vx-all-on").click, set(), set()),
+    ):
+        act()
+        expect_changes(page, example, heads, patches)
+    # A patch that is switched off is not asked.
+    assert first_view(page)["parameters"] == {}
     # The keys hide as the pointer does.
     page.locator(".vx-canvas").first.focus()
     for key, hidden in (
@@ -219,35 +215,33 @@ def test_patches_and_heads_are_switched_off_and_on_by_a_click(page: Page, exampl
         ("ArrowDown", {(0, 0)}),
         ("Enter", {(0, 0), (1, 0)}),
     ):
-        page.keyboard.press(key)
+        keys.press(key)
         expect_changes(page, example, set(), hidden)
-    for key in ("Enter", "ArrowUp", "Enter"):
-        page.keyboard.press(key)
-    expect_changes(page, example, set(), set())
+    click(page, ".vx-all-on")
     # From any other question, Alt and a click ask this one; so does Enter on the cell that the arrow keys chose.
     ask(page, "token")
     click_cell(page, example, 2, 3, modifiers=["Alt"])
     expect_changes(page, example, {(2, 3)}, set())
-    assert page.locator(".vx").get_attribute("data-question") == "hide"
+    expect(page.locator(".vx-cell")).to_contain_text("Layer 2, head 3, switched off")
+    assert question.get_attribute("data-question") == "hide" and "heads-off=2.3" in page.url
     ask(page, "token")
     page.locator(".vx-sheet").focus()
     for key in ("ArrowUp", "ArrowRight", "Enter"):
-        page.keyboard.press(key)
+        keys.press(key)
     expect_changes(page, example, {(2, 3), (6, 0)}, set())
     # A menu is no question of its own, and what was copied in it is of what was shown then.
     save = open_panel(page, "save")
     save.locator("[data-act=link]").click()
     expect(save.locator(".vx-code")).to_contain_text("panel=switches")
-    assert page.locator(".vx").get_attribute("data-question") == "hide"
+    assert question.get_attribute("data-question") == "hide"
     close_menus(page)
     expect(open_panel(page, "save").locator(".vx-said")).to_be_empty()
     close_menus(page)
     # Comparing hides nothing more: a click on the other map chooses it.
-    page.locator(".vx-compare-open").click()
-    settle(page)
+    click(page, ".vx-compare-open")
     page.locator(".vx-canvas").nth(1).click()
     assert [view["patches_off"] for view in state(page)["views"]] == [[], []]
-    assert page.locator(".vx").get_attribute("data-question") == "token"
+    assert question.get_attribute("data-question") == "token"
     choose_layout(page, "one")
     # What is hidden stays said, whatever is asked; another picture is whole.
     expect(page.locator(".vx-headline")).to_contain_text("Without 2 heads")
@@ -272,32 +266,26 @@ def test_heads_are_ranked_by_what_is_lost_without_them(tiny_page: Page, tiny: Sm
 
 
 def test_the_guide_goes_through_six_steps_of_the_own_picture(page: Page, example: Analysis) -> None:
-    guide, layout = page.locator(".vx-guide"), example.trace.layout
-    expect(guide).not_to_be_visible()
+    guide, layout, titles = page.locator(".vx-guide"), example.trace.layout, set()
     opener, before = page.get_by_role("button", name="Tour"), first_view(page)
     opener.click()
-    titles = []
-    for number in range(6):
+    # The steps about one layer show one, and the last one rollout.
+    for number, method in enumerate(["relevance"] * 2 + ["attention"] * 3 + ["rollout"]):
         expect(page.locator(".vx-guide-place")).to_have_text(f"{number + 1} of 6")
-        titles.append(guide.locator("h2").inner_text())
+        titles.add(guide.locator("h2").inner_text())
         expect(page.locator(".vx-lit")).to_have_count(1)
-        assert state(page)["guide"] == number and ("panel=guide" in page.url)
+        assert state(page)["guide"] == number and "panel=guide" in page.url
         if number == 0:
-            expect(guide).to_contain_text(
-                f"{layout.patch_count} patches, {layout.grid_height} rows of {layout.grid_width}"
-            )
+            text = f"{layout.patch_count} patches, {layout.grid_height} rows of {layout.grid_width}"
+            expect(guide).to_contain_text(text)
             choose_method(page, "relevance")
-        # The steps about one layer show one, and the last one rollout.
-        assert first_view(page)["method"] == (["relevance"] * 2 + ["attention"] * 3 + ["rollout"])[number]
+        assert first_view(page)["method"] == method
         page.locator(".vx-guide-next").click()
-    assert len(set(titles)) == 6
+    assert len(titles) == 6
     expect(guide).not_to_be_visible()
     # The map is that of before.
     assert first_view(page) == before
-    # The head that two steps are about was chosen for these alone.
-    choose_method(page, "attention")
-    assert "head" not in first_view(page)["parameters"]
-    # Even if the visitor chooses another method meanwhile.
+    # The head that two steps are about was chosen for these alone, even if another method is chosen meanwhile.
     opener.click()
     for _ in range(2):
         page.locator(".vx-guide-next").click()
@@ -317,27 +305,24 @@ def test_the_guide_goes_through_six_steps_of_the_own_picture(page: Page, example
 
 def test_the_guide_says_the_real_numbers_of_one_head(browser: Browser, address: str, example: Analysis) -> None:
     """Scores before the softmax, and weights."""
-    layer, head, link = 3, 2, "method=attention&p.head=2&p.layer=3&p.query=4,7"
-    trace, layout = example.trace, example.trace.layout
+    layer, head, trace, layout = 3, 2, example.trace, example.trace.layout
     scores = trace.queries[layer][head, layout.index((4, 7))] @ trace.keys[layer][head].T * trace.scale
     patches = (scores - scores.mean())[layout.prefix_count :]
     weights = example.attention(query=(4, 7), layer=layer, head=head)
-    with page_at(browser, address, f"{link}&panel=guide&guide=2") as page:
-        text = page.locator(".vx-guide-text")
-        said = re.search(r"scores go from (\S+) to (\S+), and (patch \(.*?\)) answers", text.inner_text())
-        assert said is not None and f"In head {head} of layer {layer}, patch (4, 7) asks" in text.inner_text()
-        best = f"patch {weights.token_map.strongest}"
-        assert said[3] == best
-        ends = [float(patches.min()), float(patches.max())]
-        assert [float(said[1]), float(said[2])] == pytest.approx(ends, rel=0.01, abs=0.01)
-        page.locator(".vx-guide-next").click()
+    best = f"patch {weights.token_map.strongest}"
+    link = "method=attention&p.head=2&p.layer=3&p.query=4,7&panel=guide&guide=2"
+    with page_at(browser, address, link) as page:
+        asks = f"In head {head} of layer {layer}, patch (4, 7) asks: the patches' scores go from "
+        for start, end, expected in (
+            (asks, f", and {best} answers", [float(patches.min()), float(patches.max())]),
+            (f"{best} gets ", ".", [float(weights.values.max()), float(weights.values.sum())]),
+        ):
+            said = page.locator(".vx-guide-text").inner_text().partition(start)[2].partition(end + " ")[0]
+            numbers = [float(number) for number in re.findall(r"-?\d[\d.]*", said.replace("−", "-"))]
+            assert numbers == pytest.approx(expected, rel=0.01, abs=0.01), said
+            click(page, ".vx-guide-next")
         # It is now the map that is shown, too.
         assert first_view(page)["method"] == "attention" and first_view(page)["parameters"]["head"] == head
-        found = re.search(rf"{re.escape(best)} gets ([\d.]+); all patches together get ([\d.]+)\.", text.inner_text())
-        assert found is not None
-        expected = [float(weights.values.max()), float(weights.values.sum())]
-        assert [float(found[1]), float(found[2])] == pytest.approx(expected, rel=0.01)
-        expect(caption(page)).to_contain_text(f"Strongest: {best} with {found[1]}")
 
 
 def test_the_card_of_the_guide_covers_nothing_of_what_it_is_about(page: Page) -> None:

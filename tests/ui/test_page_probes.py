@@ -18,13 +18,13 @@ from tests.driver import (
     canvas,
     caption,
     choose_example,
+    click,
     downloaded,
     first_view,
     notice,
     open_settings,
     page_at,
     patch_position,
-    settle,
     state,
     upload,
 )
@@ -70,12 +70,34 @@ OVERLAPPING = """figures => figures.flatMap((figure) => {
 })"""
 
 
+def choose_probe(page: Page, app: SmallApp, name: str) -> None:
+    page.locator(".vx-probe").select_option(name)
+    expect(said(page)).to_have_text(probe(app.analysis, name).summary)
+
+
+def head_of(page: Page) -> tuple[int, int]:
+    """The layer and head that the page shows."""
+    parameters = first_view(page)["parameters"]
+    return parameters["layer"], parameters["head"]
+
+
+# Where the canvas has the yellow of the marks, in parts of its width and height.
+YELLOW = """() => {
+    const canvas = document.querySelector(".vx-canvas"), { width, height } = canvas;
+    const { data } = canvas.getContext("2d").getImageData(0, 0, width, height), found = [];
+    for (let at = 0; at < data.length; at += 4) {
+        const isYellow = data[at] === 255 && data[at + 1] === 212 && data[at + 2] === 59;
+        if (isYellow) found.push([at / 4 % width / width, Math.floor(at / 4 / width) / height]);
+    }
+    return found;
+}"""
+
+
 def test_every_probe_shows_what_the_library_finds(browser: Browser, app: SmallApp) -> None:
     with page_at(browser, app.address, "panel=probes") as page:
         for name, record in PROBES.items():
-            page.locator(".vx-probe").select_option(name)
+            choose_probe(page, app, name)
             findings = probe(app.analysis, name)
-            expect(said(page)).to_have_text(findings.summary)
             expect(page.locator(".vx-about-probe")).to_have_text(record.interpretation)
             rows = page.locator(".vx-probe-table tr").evaluate_all(
                 "all => all.map((row) => [...row.cells].map((cell) => cell.textContent))"
@@ -84,12 +106,13 @@ def test_every_probe_shows_what_the_library_finds(browser: Browser, app: SmallAp
             figures = page.locator(".vx-figure")
             assert figures.count() >= 1 and figures.evaluate_all(OVERLAPPING) == [], name
         # The state has it, and so have link and history.
-        assert first_view(page)["probe"] == "patch_filters" and "probe=patch_filters" in page.url
+        assert first_view(page)["probe"] == name and f"probe={name}" in page.url
 
 
-def test_curves_lead_to_their_head(browser: Browser, app: SmallApp) -> None:
+def test_curves_and_sheets_lead_to_their_head_and_are_saved(browser: Browser, app: SmallApp) -> None:
+    findings = probe(app.analysis, "attention_distance")
     with page_at(browser, app.address, "panel=probes&probe=attention_distance&method=grad_cam") as page:
-        distance = probe(app.analysis, "attention_distance").measurements["distance"].values
+        distance = findings.measurements["distance"].values
         expect(page.locator(".vx-figure .vx-point")).to_have_count(distance.numel())
         for place, text in enumerate(points(page)):
             layer, head = divmod(place, distance.shape[1])
@@ -101,26 +124,20 @@ def test_curves_lead_to_their_head(browser: Browser, app: SmallApp) -> None:
         assert first.evaluate("(point) => point.isConnected")
         page.locator(".vx-figure").first.evaluate("(figure) => { figure.style.width = '300px'; }")
         page.wait_for_function("(point) => !point.isConnected", arg=first)
-        page.locator(".vx-figure .vx-point").nth(3).click()
-        view = first_view(page)
-        assert (view["method"], view["parameters"]["layer"], view["parameters"]["head"]) == ("attention", 1, 1)
-        expect(caption(page)).to_contain_text("layer 1 of 0–2, head 1")
+        click(page, ".vx-figure .vx-point >> nth=3")
+        assert first_view(page)["method"] == "attention" and head_of(page) == (1, 1)
         # Each chart is saved as a drawing, the table for a spreadsheet.
-        drawing = downloaded(page, page.get_by_role("button", name="Mean attention distance: save as SVG"))
-        assert (
-            drawing.read_text().startswith("<svg")
-            and drawing.name == "chelsea-attention_distance.mean-attention-distance.svg"
-        )
-        with downloaded(page, page.locator(".vx-probe-csv")).open(newline="") as file:
-            findings = probe(app.analysis, "attention_distance")
+        drawing = downloaded(page, page.get_by_role("button", name="Mean attention distance: save as SVG").click)
+        assert drawing.name == "chelsea-attention_distance.mean-attention-distance.svg"
+        assert drawing.read_text().startswith("<svg")
+        with downloaded(page, page.locator(".vx-probe-csv").click).open(newline="") as file:
             assert list(csv.reader(file)) == [list(findings.heading), *map(list, findings.rows)]
-        with np.load(downloaded(page, page.locator(".vx-probe-npz"))) as numbers:
+        with np.load(downloaded(page, page.locator(".vx-probe-npz").click)) as numbers:
             assert set(numbers) == {*findings.arrays(), "about"}
             for name, expected in findings.arrays().items():
                 np.testing.assert_allclose(numbers[name], expected.astype(float), atol=1e-4, rtol=1e-4)
         # The predictions of every layer, as lines.
-        page.locator(".vx-probe").select_option("logit_lens")
-        expect(said(page)).to_have_text(probe(app.analysis, "logit_lens").summary)
+        choose_probe(page, app, "logit_lens")
         lens = probe(app.analysis, "logit_lens").measurements["probability"].values
         found = dict(text.rsplit(": ", 1) for text in points(page))
         for index, label in enumerate(app.model.labels):
@@ -128,12 +145,10 @@ def test_curves_lead_to_their_head(browser: Browser, app: SmallApp) -> None:
         titles = page.locator(".vx-figure figcaption span")
         expect(titles.last).to_have_text("Probability of each patch’s class, after every layer")
         # A sheet of heads leads to its head, too.
-        page.locator(".vx-probe").select_option("head_similarity")
-        expect(said(page)).to_have_text(probe(app.analysis, "head_similarity").summary)
-        edges = page.locator(".vx-figure canvas").bounding_box()
-        assert edges is not None
-        page.locator(".vx-figure canvas").click(position={"x": 5, "y": edges["height"] - 5})
-        assert [first_view(page)["parameters"].get(name) for name in ("layer", "head")] == [0, 1]
+        choose_probe(page, app, "head_similarity")
+        height = page.locator(".vx-figure canvas").evaluate("canvas => canvas.clientHeight")
+        page.locator(".vx-figure canvas").click(position={"x": 5, "y": height - 5})
+        assert head_of(page) == (0, 1)
 
 
 def test_one_patch_is_compared_with_all_on_hover(browser: Browser, app: SmallApp) -> None:
@@ -142,29 +157,25 @@ def test_one_patch_is_compared_with_all_on_hover(browser: Browser, app: SmallApp
         findings = probe(app.analysis, "patch_similarity", query=(2, 3), layer=1, features="keys")
         expect(said(page)).to_have_text(findings.summary)
         vectors = findings.measurements["vectors"].values.double().numpy()
+        title, figure = page.locator(".vx-figure figcaption span"), page.locator(".vx-figure canvas")
 
-        def shown() -> np.ndarray:
-            return np.array(page.evaluate(f"{EXPLORER}.probes.figures[0].values()"))
+        def check(row: int, column: int) -> None:
+            expect(title).to_have_text(f"Cosine of patch ({row}, {column}) with every token")
+            cosines = vectors @ vectors[app.analysis.trace.layout.index((row, column))]
+            np.testing.assert_allclose(page.evaluate(f"{EXPLORER}.probes.figures[0].values()"), cosines, atol=1e-4)
 
-        def cosines(row: int, column: int) -> np.ndarray:
-            return vectors @ vectors[app.analysis.trace.layout.index((row, column))]
-
-        title = page.locator(".vx-figure figcaption span")
-        expect(title).to_have_text("Cosine of patch (2, 3) with every token")
-        np.testing.assert_allclose(shown(), cosines(2, 3), atol=1e-4)
-        figure = page.locator(".vx-figure canvas")
+        check(2, 3)
         width = figure.evaluate("canvas => canvas.clientWidth") / canvas(page).evaluate("canvas => canvas.clientWidth")
         place = {name: width * value for name, value in patch_position(page, app.analysis, 5, 1).items()}
         before = pixels(figure)
         figure.hover(position=place)
-        expect(title).to_have_text("Cosine of patch (5, 1) with every token")
-        np.testing.assert_allclose(shown(), cosines(5, 1), atol=1e-4)
+        check(5, 1)
         assert pixels(figure) != before
         # Also for what the pointer is on above.
         canvas(page).hover(position=patch_position(page, app.analysis, 6, 6))
-        expect(title).to_have_text("Cosine of patch (6, 6) with every token")
+        check(6, 6)
         page.mouse.move(1, 1)
-        expect(title).to_have_text("Cosine of patch (2, 3) with every token")
+        check(2, 3)
         # A click keeps it; other tokens are in a menu.
         figure.click(position=place)
         expect(said(page)).to_contain_text("Cosine of patch (5, 1)")
@@ -172,72 +183,55 @@ def test_one_patch_is_compared_with_all_on_hover(browser: Browser, app: SmallApp
         page.get_by_label("Token", exact=True).select_option("register 2")
         expect(said(page)).to_contain_text("Cosine of register 2")
         page.get_by_role("radio", name="tokens").check()
-        expected = probe(app.analysis, "patch_similarity", query="register 2", layer=1)
-        expect(said(page)).to_have_text(expected.summary)
-        settle(page)
-        np.testing.assert_allclose(shown(), expected.measurements["similarity"].values.numpy(), atol=1e-4)
         # Another picture has other patches.
-        choose_example(page, "rocket.jpg")
-        assert first_view(page)["probe_parameters"] == {"query": "register 2", "layer": 1}
-        rocket = vitviz.analyze(EXAMPLE.with_name("rocket.jpg"), app.model)
-        expect(said(page)).to_have_text(probe(rocket, "patch_similarity", query="register 2", layer=1).summary)
+        for name in ("chelsea.jpg", "rocket.jpg"):
+            choose_example(page, name)
+            analysis = vitviz.analyze(EXAMPLE.with_name(name), app.model)
+            expected = probe(analysis, "patch_similarity", query="register 2", layer=1)
+            expect(said(page)).to_have_text(expected.summary)
+            assert first_view(page)["probe_parameters"] == {"query": "register 2", "layer": 1}
+            values = page.evaluate(f"{EXPLORER}.probes.figures[0].values()")
+            np.testing.assert_allclose(values, expected.measurements["similarity"].values, atol=1e-4)
         assert "probe.query=register+2" in page.url
 
 
 def test_outlier_patches_are_marked_and_counted(browser: Browser, app: SmallApp) -> None:
-    norms = norms_of_patches(app.analysis.trace).numpy()
     rule = OutlierRule.of(norms_of_patches(app.analysis.trace))
-    assert {divmod(int(place), 8) for place in np.flatnonzero(norms > rule.threshold)} == set(OUTLIERS)
     with page_at(browser, app.address) as page:
-        before = pixels(canvas(page))
         expect(caption(page)).not_to_contain_text("outlier")
         page.get_by_label("outlier patches").check()
-        settle(page)
         expect(caption(page)).to_contain_text(f"2 of 64 patches are outliers: norm above {rule.threshold:.1f} where")
-        assert pixels(canvas(page)) != before and state(page)["outliers"] and "outliers=true" in page.url
+        assert state(page)["outliers"] and "outliers=true" in page.url
         # What is outlined are these patches: the yellow of the marks is nowhere else.
-        yellow = page.evaluate(
-            """() => {
-                const canvas = document.querySelector(".vx-canvas"), { width, height } = canvas;
-                const { data } = canvas.getContext("2d").getImageData(0, 0, width, height), found = [];
-                for (let at = 0; at < data.length; at += 4) {
-                    const isYellow = data[at] === 255 && data[at + 1] === 212 && data[at + 2] === 59;
-                    if (isYellow) found.push([at / 4 % width / width, Math.floor(at / 4 / width) / height]);
-                }
-                return found;
-            }"""
-        )
-        box = app.analysis.prepared.geometry.box
+        yellow = page.evaluate(YELLOW)
+        left, top, right, bottom = app.analysis.prepared.geometry.box
         width, height = app.analysis.prepared.image.size
-        cells = set()
-        for x, y in yellow:
-            column, row = (x * width - box[0]) / (box[2] - box[0]) * 8, (y * height - box[1]) / (box[3] - box[1]) * 8
-            near = [(r, c) for r, c in OUTLIERS if r - 0.1 <= row <= r + 1.1 and c - 0.1 <= column <= c + 1.1]
-            assert near, (row, column)
-            cells |= set(near)
-        assert cells == set(OUTLIERS)
+        # As patches, of which each outline may be a tenth off.
+        points = np.array(yellow) * [width, height] - [left, top]
+        cells = points / [right - left, bottom - top] * 8 - 0.5
+        near = [np.abs(cells - [column, row]).max(1) <= 0.6 for row, column in OUTLIERS]
+        assert all(each.any() for each in near) and np.logical_or(*near).all()
 
 
 def test_all_of_a_picture_that_is_mostly_cropped_is_a_click_away(
     browser: Browser, app: SmallApp, tmp_path: Path
 ) -> None:
-    Image.effect_noise((60, 150), 90).convert("RGB").save(tmp_path / "tall.png")
+    for name, height in (("tall", 150), ("square", 60)):
+        Image.effect_noise((60, height), 90).convert("RGB").save(tmp_path / f"{name}.png")
     with page_at(browser, app.address) as page:
-        hint = notice(page)
         # Two thirds of the example are seen.
-        expect(hint).not_to_be_visible()
+        expect(notice(page)).not_to_be_visible()
         upload(page, tmp_path / "tall.png")
         # A new picture of which most would be hidden is shown whole.
         assert first_view(page)["fit"] == "native"
-        expect(hint).to_contain_text("hides 60% of this picture, which is shown whole")
+        expect(notice(page)).to_contain_text("hides 60% of this picture, which is shown whole")
         open_settings(page).locator(".vx-fit").select_option("crop")
         assert first_view(page)["fit"] is None
-        expect(hint).to_contain_text("The model sees the middle 40% of this picture")
+        expect(notice(page)).to_contain_text("The model sees the middle 40% of this picture")
         page.get_by_role("button", name="Show the whole picture").click()
         assert first_view(page)["fit"] == "native"
-        expect(hint).not_to_be_visible()
+        expect(notice(page)).not_to_be_visible()
         expect(page.locator(".vx-seen-as")).to_contain_text("13×5 patches")
         # The next picture is prepared as the model's are.
-        Image.effect_noise((60, 60), 90).convert("RGB").save(tmp_path / "square.png")
         upload(page, tmp_path / "square.png")
         assert first_view(page)["fit"] is None

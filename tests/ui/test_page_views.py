@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -22,20 +21,21 @@ from tests.driver import (
     choose_layout,
     choose_method,
     choose_other,
+    click,
     click_patch,
     expect_map,
     first_view,
     notice,
     open_settings,
     page_at,
-    patch_position,
     settle,
     state,
     upload,
+    write,
 )
 from tests.support.colour_profiles import gamma_profile
 from tests.support.example import EXAMPLE, ROOT
-from tests.ui.answers import Library, check_page
+from tests.ui.answers import Library, check_page, number_of
 from tests.ui.explorer.page_driver import SmallApp
 from vitviz import Analysis, Model
 from vitviz.images.code_points import PRIMARIES
@@ -49,23 +49,19 @@ pytestmark = pytest.mark.browser
 def test_two_maps_have_controls_of_their_own(page: Page, example: Analysis, library: Library) -> None:
     choose_layout(page, "two")
     check_page(page, library)
-    assert canvas(page, 1).is_visible()
     # A click chooses the map that the controls are about, too.
     click_patch(page, example, 4, 4, pane=1)
-    page.mouse.move(1, 1)
     choose_method(page, "grad_cam")
-    assert [view["method"] for view in state(page)["views"]][1] == "grad_cam"
-    expect_map(page, example.map("grad_cam"), pane=1)
     check_page(page, library)
+    assert [view["method"] for view in state(page)["views"]] == ["attention", "grad_cam"]
     # Of prefix tokens, it says nothing.
     chips = page.locator(".vx-pane").nth(1).locator(".vx-chip span")
     assert set(chips.all_inner_texts()) == {""}
-    choose_layout(page, "one")
-    check_page(page, library)
-    assert len(state(page)["views"]) == 1 and not canvas(page, 1).is_visible()
-    choose_layout(page, "two")
-    assert [view["method"] for view in state(page)["views"]][1] == "grad_cam"
-    check_page(page, library)
+    for layout, methods in (("one", ["attention"]), ("two", ["attention", "grad_cam"])):
+        choose_layout(page, layout)
+        check_page(page, library)
+        assert [view["method"] for view in state(page)["views"]] == methods
+        expect(canvas(page, 1)).to_be_visible(visible=layout == "two")
 
 
 def test_two_maps_stand_side_by_side_where_both_fit(cifar_page: Page) -> None:
@@ -100,41 +96,29 @@ def test_another_class_stands_beside_the_first(page: Page, bundled: Model, libra
 
 
 def test_another_picture_stands_beside_the_first(page: Page, bundled: Model, library: Library) -> None:
-    choose_method(page, "attention")
     choose_layout(page, "two")
     choose_other(page, "head", "mean")
-    canvas(page, 1).click()
-    settle(page)
+    click(page, ".vx-canvas >> nth=1")
     choose_other(page, "picture", "rocket")
     assert [view["picture"] for view in state(page)["views"]] == ["example:chelsea.jpg", "example:rocket.jpg"]
     check_page(page, library)
-    rocket = vitviz.analyze(ROOT / "assets" / "rocket.jpg", bundled)
-    canvas(page, 1).hover(position=patch_position(page, rocket, 4, 4, pane=1))
-    expect(caption(page, 1)).to_contain_text(rocket.attention(query=(4, 4)).description)
-    page.mouse.move(1, 1)
     # Both answers are said, and what is hidden in either is shown again by one button.
-    headline, everything = page.locator(".vx-headline"), page.locator(".vx-all-on")
-    said = [vitviz.analyze(ROOT / "assets" / name, bundled).predictions(1)[0] for name in ("chelsea.jpg", "rocket.jpg")]
-    shares = [
-        f"{letter}: {each.label}, {each.probability:.0%}".replace("%", " %")
-        for letter, each in zip("AB", said, strict=True)
-    ]
-    expect(headline).to_have_text(" · ".join(shares))
+    analyses = [vitviz.analyze(ROOT / "assets" / name, bundled) for name in ("chelsea.jpg", "rocket.jpg")]
+    headline, best = page.locator(".vx-headline"), [each.predictions(1)[0] for each in analyses]
+    said = "A: {0.label}, {0.probability:.0%} · B: {1.label}, {1.probability:.0%}".format(*best).replace("%", " %")
+    expect(headline).to_have_text(said)
     for pane in (0, 1):
-        canvas(page, pane).click()
-        settle(page)
+        click(page, f".vx-canvas >> nth={pane}")
         ask(page, "hide")
-        canvas(page, pane).click(position=patch_position(page, rocket, 4, 4, pane=pane))
-        settle(page)
+        click_patch(page, analyses[1], 4, 4, pane)
         ask(page, "token")
     expect(headline).to_have_text("A: 1 square hidden · B: 1 square hidden")
-    everything.click()
-    expect(headline).to_have_text(" · ".join(shares))
-    expect(everything).not_to_be_visible()
+    page.locator(".vx-all-on").click()
+    expect(headline).to_have_text(said)
+    expect(page.locator(".vx-all-on")).not_to_be_visible()
     assert [view["patches_off"] for view in state(page)["views"]] == [[], []]
     # It stays beside another first picture.
-    canvas(page, 0).click()
-    settle(page)
+    click(page, ".vx-canvas")
     choose_example(page, "coffee.jpg")
     assert [view["picture"] for view in state(page)["views"]] == ["example:coffee.jpg", "example:rocket.jpg"]
     check_page(page, library)
@@ -147,25 +131,23 @@ def test_maps_of_two_parts_of_a_picture_have_no_difference(browser: Browser, cif
 
 
 def test_why_begins_with_the_answer_of_each_picture(page: Page, bundled: Model) -> None:
-    page.locator(".vx-predictions button").nth(1).click()
-    settle(page)
-    why = page.locator("[data-question=target]")
-    second = first_view(page)["parameters"]["target"]
-    label = bundled.labels[second]
+    def best(name: str) -> str:
+        return vitviz.analyze(ROOT / "assets" / name, bundled).predictions(1)[0].label
+
+    second, why = ".vx-predictions button >> nth=1", page.locator("[data-question=target]")
+    click(page, second)
+    label = bundled.labels[first_view(page)["parameters"]["target"]]
     ask(page, "token")
     # On the same picture, it goes on with the class that was chosen.
     expect(why).to_have_text(f"Why “{label}”")
     choose_example(page, "coffee.jpg")
-    best = vitviz.analyze(ROOT / "assets" / "coffee.jpg", bundled).predictions(1)[0].label
-    expect(why).to_have_text(f"Why “{best}”")
+    expect(why).to_have_text(f"Why “{best('coffee.jpg')}”")
     ask(page, "target")
-    expect(caption(page)).to_contain_text(f"for class {best}")
+    expect(caption(page)).to_contain_text(f"for class {best('coffee.jpg')}")
     # A class that was chosen for one picture is not asked about in another.
-    page.locator(".vx-predictions button").nth(1).click()
-    settle(page)
+    click(page, second)
     choose_example(page, "rocket.jpg")
-    best = vitviz.analyze(ROOT / "assets" / "rocket.jpg", bundled).predictions(1)[0].label
-    expect(caption(page)).to_contain_text(f"for class {best}")
+    expect(caption(page)).to_contain_text(f"for class {best('rocket.jpg')}")
     # There, the square under the pointer says its value, and does not ask.
     said = caption(page).inner_text()
     canvas(page).hover(position={"x": 100, "y": 100})
@@ -174,50 +156,35 @@ def test_why_begins_with_the_answer_of_each_picture(page: Page, bundled: Model) 
 
 
 def test_the_difference_of_two_maps_is_said_and_drawn(page: Page, example: Analysis, library: Library) -> None:
-    choose_method(page, "attention")
     choose_layout(page, "difference")
     # B begins with another head.
     assert state(page)["views"][1]["parameters"]["head"] == 0
     choose_other(page, "head", "mean")
     expect(caption(page, 2)).to_have_text("A − B: they are equal.")
-    # A scale from 0 to 0 says nothing.
+    # A scale from 0 to 0 says nothing, and what is neither more nor less has the colour of the middle.
     expect(page.locator(".vx-legend").nth(2)).to_be_hidden()
-    # Nothing is neither more nor less, so that it has the colour of the middle.
-    places = page.evaluate(
-        f"""() => {{
-            const {{ scale, patches }} = {EXPLORER}.difference().drawing;
-            return [...scale.places(patches)];
-        }}"""
-    )
-    assert set(places) == {0.5}
-    # A click on the other map chooses that, and no square.
-    canvas(page, 0).click(position=patch_position(page, example, 5, 5))
+    places = "Array.from(drawing.scale.places(drawing.patches))"
+    assert set(page.evaluate(f"() => {{ const {{ drawing }} = {EXPLORER}.difference(); return {places}; }}")) == {0.5}
+    # A click on the other map chooses that, and no square; the difference asks as the first map does.
+    click_patch(page, example, 5, 5)
     assert state(page)["views"][0]["parameters"].get("query") != [5, 5]
-    # The difference asks as the first map does.
-    canvas(page, 2).click(position=patch_position(page, example, 3, 3, pane=2))
+    click_patch(page, example, 3, 3, 2)
     choose_other(page, "layer", "6")
-    page.mouse.move(1, 1)
-    settle(page)
+    # Both maps stand beside it, on one scale.
+    check_page(page, library)
     first, second = (example.attention(layer=layer, query=(3, 3)).values.numpy() for layer in (-1, -2))
     difference = first - second
-    place = np.unravel_index(np.abs(difference).argmax(), difference.shape)
-    said = re.fullmatch(
-        r"A − B, above 0 where A has more\. Largest difference: patch \((\d+), (\d+)\) with (\S+)\.(?: Scale .*)?",
-        caption(page, 2).inner_text(),
-    )
-    assert said is not None, caption(page, 2).inner_text()
-    assert (int(said[1]), int(said[2])) == tuple(place)
-    assert float(said[3].replace("−", "-")) == pytest.approx(difference[place], rel=0.02)
-    most = float(np.abs(difference).max())
-    for end, value in (("low", -most), ("high", most)):
-        text = page.locator(f".vx-{end}").nth(2).inner_text().replace("−", "-")
-        assert float(text) == pytest.approx(value, rel=0.05)
+    place = tuple(map(int, np.unravel_index(np.abs(difference).argmax(), difference.shape)))
+    begins = f"A − B, above 0 where A has more. Largest difference: patch {place} with "
+    said = caption(page, 2).inner_text()
+    assert said.startswith(begins), said
+    ends = [page.locator(f".vx-{end}").nth(2).inner_text() for end in ("low", "high")]
     # Of tokens without a place in the picture, it is said above it.
-    chip = page.locator(".vx-pane").nth(2).locator(".vx-chip").first
-    cls = canvas_values(page, 0)[0] - canvas_values(page, 1)[0]
-    assert float(chip.locator("span").inner_text()) == pytest.approx(cls, rel=0.01)
-    # Both maps stand beside it, on one scale unless each is to have its own.
-    check_page(page, library)
+    chip = page.locator(".vx-pane").nth(2).locator(".vx-chip span").first.inner_text()
+    found = [number_of(text) for text in (said.removeprefix(begins).split()[0].rstrip("."), *ends, chip)]
+    most, cls = np.abs(difference).max(), canvas_values(page, 0)[0] - canvas_values(page, 1)[0]
+    assert found == pytest.approx([difference[place], -most, most, cls], rel=0.02)
+    # Unless each is to have its own.
     page.locator(".vx-own_scales").check()
     check_page(page, library)
     assert page.locator(".vx-high").nth(0).inner_text() != page.locator(".vx-high").nth(1).inner_text()
@@ -227,25 +194,16 @@ def test_the_difference_of_two_maps_is_said_and_drawn(page: Page, example: Analy
 
 def test_a_divider_stands_between_map_and_picture(page: Page) -> None:
     choose_layout(page, "slide")
-    divider = page.locator(".vx-divider")
-    expect(divider).to_be_visible()
-
-    def columns() -> np.ndarray:
-        """Of how many columns of the canvas the colours differ from those without a map."""
-        found: list[int] = canvas(page).evaluate(
-            "canvas => Array.from(canvas.getContext('2d').getImageData(0, canvas.height / 2, canvas.width, 1).data)"
-        )
-        return np.array(found).reshape(-1, 4)[:, :3]
-
-    divider.fill("0")
-    settle(page)
-    plain = columns()
-    divider.fill("0.5")
-    settle(page)
-    half = np.abs(columns() - plain).sum(1) > 6
+    rows = []
+    for place in ("0", "0.5"):
+        page.locator(".vx-divider").fill(place)
+        assert (state(page)["layout"], state(page)["divider"]) == ("slide", float(place))
+        row = "Array.from(canvas.getContext('2d').getImageData(0, canvas.height / 2, canvas.width, 1).data)"
+        rows.append(np.array(canvas(page).evaluate(f"canvas => {row}")).reshape(-1, 4)[:, :3])
+    # The columns whose colours differ from those without a map.
+    half = np.abs(rows[1] - rows[0]).sum(1) > 6
     middle = len(half) // 2
     assert half[:middle].mean() > 0.3 and not half[middle + 10 :].any()
-    assert state(page)["divider"] == 0.5 and state(page)["layout"] == "slide"
 
 
 # ---- what the model sees ----
@@ -258,11 +216,9 @@ def test_what_the_model_sees_is_chosen_and_said(cifar_page: Page, cifar: SmallAp
         open_settings(page).locator(".vx-fit").select_option(fit)
         check_page(page, library)
         assert first_view(page)["fit"] == (None if fit == "crop" else fit)
-    written = page.locator(".vx-pixels")
     # What cannot be is said, and the trained resolution is used.
     for pixels, expected in (("48", 48), ("75", None)):
-        written.fill(pixels)
-        written.press("Enter")
+        write(page, "pixels", pixels)
         check_page(page, library)
         assert first_view(page)["resolution"] == expected
     expect(notice(page)).to_contain_text("75")
@@ -276,10 +232,8 @@ def test_what_the_model_sees_is_chosen_and_said(cifar_page: Page, cifar: SmallAp
     said = page.locator(".vx-picture-assumptions")
     upload(page, ramp)
     expect(said).to_contain_text("value_range=(0, 4095)")
-    white = open_settings(page).locator(".vx-white")
-    white.fill("4095")
-    white.press("Enter")
-    settle(page)
+    open_settings(page)
+    write(page, "white", "4095")
     expect(said).not_to_be_visible()
     expect_map(page, vitviz.analyze(ramp, model, value_range=(0, 4095)).attention())
     upload(page, photo)

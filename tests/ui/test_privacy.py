@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,15 +28,16 @@ HOSTILE = '<img src=x onerror="alert(1)">'
 # Of one visitor to another.
 
 
-@pytest.mark.parametrize("name", ["layer 0", "rollout", PAGE, PICTURE])
-def test_a_guessed_id_gets_no_file_of_an_analysis(make_model: MakeModel, picture: Upload, name: str) -> None:
-    bench = AnalysisService(make_model())
-    key, _ = on_loop(bench.analyze(bench.start, picture, "squash"))
+def test_a_guessed_id_gets_no_file_of_an_analysis(service: AnalysisService, picture: Upload) -> None:
+    key, _ = on_loop(service.analyze(service.start, picture, "squash"))
+    # Of 128 bits.
+    assert re.fullmatch(r"[\w-]{22}", key)
     wrong = [key[:-1], key + "A", key[::-1], key.swapcase(), "", "*", "../" + key, "%" + key, key[:-1] + "\0"]
-    visit = Visit(PageRuns(Handlers(bench)))
+    visit = Visit(PageRuns(Handlers(service)))
     for guess in wrong:
-        with pytest.raises(ExpiredError):
-            on_loop(bench.file(guess, name))
+        for name in ("layer 0", "rollout", PAGE, PICTURE):
+            with pytest.raises(ExpiredError):
+                on_loop(service.file(guess, name))
         assert visit.ask("map", uid=guess, method="rollout") == {"expired": True}
         assert visit.ask("describe", uids=[guess], state={})["python"] == ""
 

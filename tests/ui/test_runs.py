@@ -162,17 +162,11 @@ def test_a_checkpoint_of_ones_own_is_opened_for_one_view(visit: Visit, make_mode
     assert visit.run("analyze", state=reply["state"], index=1)["views"][0]["layers"] == 3
 
 
-def test_names_and_assumptions_of_a_checkpoint_of_ones_own_are_told(visit: Visit, tmp_path: Path) -> None:
-    path, names = tmp_path / "leaves.pth", ["healthy", "rust", "scab", "mildew", "blight"]
-    torch.save({"model": timm_state(classes=5), "class_names": names}, path)
-    files, stated = [{"path": str(path), "orig_name": path.name}], "heads=3, activation=gelu, norm_epsilon=1e-6"
-    own = {"files": files, "overrides": f"{stated}, pooling=cls"}
-    reply = visit.run("analyze", state=STATE, index=0, own=own)
-    (facts,) = reply["models"].values()
-    assert facts["labels"] == names and ["labels", "5 (class_names of the file)"] in facts["card"]
-    (note,) = reply["notes"]
-    assert note.startswith("Assumed: preprocessing (DeiT's and MAE's evaluation); details under “About this model”")
-    own["overrides"] = f"{stated}, labels=a,b, c d,e,f, pooling=cls, normalisation=half"
+def test_what_is_stated_of_a_checkpoint_of_ones_own_is_told(visit: Visit, tmp_path: Path) -> None:
+    path = tmp_path / "leaves.pth"
+    torch.save({"model": timm_state(classes=5)}, path)
+    stated = "heads=3, activation=gelu, norm_epsilon=1e-6, labels=a,b, c d,e,f, pooling=cls, normalisation=half"
+    own = {"files": [{"path": str(path), "orig_name": path.name}], "overrides": stated}
     reply = visit.run("analyze", state=STATE, index=0, own=own)
     (facts,) = reply["models"].values()
     assert facts["labels"] == ["a", "b", "c d", "e", "f"]
@@ -287,14 +281,18 @@ def test_heads_are_ranked(visit: Visit, analysis: Analysis, uid: str) -> None:
     assert reply["unit"] == "probability" and reply["target"] == int(analysis.logits.argmax())
 
 
+def check_rows(rows: list[dict[str, Any]], before: torch.Tensor, after: torch.Tensor) -> None:
+    for row in rows:
+        index = row["index"]
+        assert row["name"] == f"class {index}"
+        assert (row["before"], row["after"]) == pytest.approx((float(before[index]), float(after[index])), abs=1e-6)
+
+
 def test_parts_are_switched_off(visit: Visit, analysis: Analysis, uid: str) -> None:
     reply = visit.run("switch", uid=uid, target=None, heads=[[0, 1], [2, 3]], patches=[[1, 2]])
-    before, after = analysis.logits.softmax(-1), analysis.switched_off([(0, 1), (2, 3)], [(1, 2)]).softmax(-1)
+    off = analysis.switched_off([(0, 1), (2, 3)], [(1, 2)])
+    check_rows(reply["rows"], analysis.logits.softmax(-1), off.softmax(-1))
     assert reply["unit"] == "probability" and len(reply["rows"]) == 5
-    for row in reply["rows"]:
-        assert row["name"] == f"class {row['index']}"
-        assert row["before"] == pytest.approx(float(before[row["index"]]))
-        assert row["after"] == pytest.approx(float(after[row["index"]]))
     assert "this model has layers 0 to 2" in visit.run("switch", uid=uid, heads=[[9, 0]])["failed"]
     everything = [[row, column] for row in range(4) for column in range(6)]
     assert visit.run("switch", uid=uid, patches=everything)["failed"].startswith("all 24 patches are off")
@@ -317,9 +315,7 @@ def test_the_page_shows_what_the_model_calls_a_probability(
     unit = "probability" if function == "sigmoid" else "score"
     reply = visit.run("switch", uid=uid, target=None, heads=[[0, 1]])
     assert reply["unit"] == visit.run("rank", uid=uid, target=2)["unit"] == unit
-    for row in reply["rows"]:
-        assert row["before"] == pytest.approx(float(before[row["index"]]), abs=1e-6)
-        assert row["after"] == pytest.approx(float(after[row["index"]]), abs=1e-6)
+    check_rows(reply["rows"], before, after)
 
 
 def test_maps_and_measures_can_be_about_likeness(
@@ -331,7 +327,8 @@ def test_maps_and_measures_can_be_about_likeness(
     visit = Visit(PageRuns(Handlers(service)))
     [facts] = on_loop(visit.handlers.start())["views"]
     uid, analysis = facts["uid"], service.cached(facts["uid"])
-    named = visit.upload(picture.path, "my noise.png")
+    named, prepared, prepare = visit.upload(picture.path, "my noise.png"), list[str](), service._prepared
+    monkeypatch.setattr(service, "_prepared", lambda *given: prepared.append(given[1].name) or prepare(*given))
     rocket = vitviz.analyze(vitviz.weights.resources("assets") / "rocket.jpg", service.start)
     noise = vitviz.analyze(picture.path, service.start)
     for target, expected, name in (
@@ -348,6 +345,8 @@ def test_maps_and_measures_can_be_about_likeness(
         [row] = visit.run("switch", uid=uid, target=target, heads=[[1, 2]])["rows"]
         assert row["name"] == name
         assert row["before"] - row["after"] == pytest.approx(ranked["drops"][1][2], abs=1e-5)
+    # The other picture was run once.
+    assert prepared == ["rocket.jpg", "my noise.png"]
     assert (
         "this model has"
         in visit.run(
@@ -358,20 +357,6 @@ def test_maps_and_measures_can_be_about_likeness(
     assert gone["failed"] == EXPIRED
     itself = visit.run("map", uid=uid, method="relevance", parameters={"target": {"like": "example:chelsea.jpg"}})
     assert itself["failed"].startswith("likeness to chelsea.jpg is 1 already")
-
-
-def test_the_other_picture_is_run_once(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    service = AnalysisService(make_model(classes=0))
-    visit = Visit(PageRuns(Handlers(service)))
-    uid = on_loop(visit.handlers.start())["views"][0]["uid"]
-    opened: list[Upload] = []
-    prepared = service._prepared
-    monkeypatch.setattr(service, "_prepared", lambda *args: opened.append(args[1]) or prepared(*args))
-    target = {"like": "example:rocket.jpg"}
-    for method in ("relevance", "legrad", "grad_cam"):
-        assert "content" in visit.run("map", uid=uid, method=method, parameters={"target": target})
-    assert [upload.name for upload in opened] == ["rocket.jpg"]
-    assert all(len(lock) == 0 for lock in (service.small, service.large, service.long, service.studies))
 
 
 def test_classes_are_compared(visit: Visit, uid: str, analysis: Analysis) -> None:

@@ -15,6 +15,8 @@ from tests.driver import (
     canvas,
     caption,
     choose_method,
+    downloaded,
+    first_view,
     open_figure,
     opened_page,
     page_at,
@@ -75,6 +77,7 @@ CONTRAST = """(least) => {
         return ratio < least ? [[ratio, part.className || part.tagName, own(part).slice(0, 60)]] : [];
     });
 }"""
+FOLD = "document.querySelectorAll('.vx details').forEach((each) => { each.open = false; })"
 # What is touched, and lower or narrower than a finger: a radio or a check box with its label.
 SMALL = """(least) => {
     const parts = [...document.querySelectorAll(".vx :is(button, select, summary, input, .vx-button)")];
@@ -107,32 +110,37 @@ def open_everything(page: Page) -> None:
     page.evaluate(NEXT_FRAMES)
 
 
+def check_axe(page: Page, rules: list[str] = RULES) -> None:
+    """What axe cannot see through, it calls incomplete, which is no violation."""
+    found = Axe().run(page, context="#vv-explorer", options={"runOnly": rules})
+    assert found.violations_count == 0, found.generate_report()
+    assert len(found.response["passes"]) >= len(rules), "axe looked at nothing"
+
+
+def check_names_and_contrast(page: Page) -> None:
+    """Every text stands out from what is behind it by 4.5:1, as WCAG 2.1 wants it (1.4.3), which axe cannot see."""
+    assert page.evaluate(CONTRAST, RATIO) == [] and page.evaluate(UNNAMED) == []
+
+
 def test_axe_finds_no_violation_and_every_text_stands_out(browser: Browser, app: SmallApp) -> None:
-    """From what is behind it, by 4.5:1, as WCAG 2.1 wants it (1.4.3): axe cannot see through what lies over a picture."""
     with page_at(browser, app.address, "pins=2,2;cls&layout=two&method=relevance") as page:
         # The themes differ in nothing but colours.
         for theme, rules in (("light", RULES), ("dark", ["color-contrast"])):
             choose(page, theme)
             open_everything(page)
-            # What axe cannot see through, it calls incomplete, which is no violation.
-            found = Axe().run(page, context="#vv-explorer", options={"runOnly": rules})
-            assert found.violations_count == 0, found.generate_report()
-            assert len(found.response["passes"]) >= len(rules), "axe looked at nothing"
-            assert page.evaluate(CONTRAST, RATIO) == [] and page.evaluate(UNNAMED) == []
+            check_axe(page, rules)
+            check_names_and_contrast(page)
         # The dialog of figures, over a comparison, and what hides squares and heads.
-        page.evaluate("document.querySelectorAll('.vx details').forEach((each) => { each.open = false; })")
-        open_figure(page)
-        expect(page.locator(".vx-paper")).to_be_visible()
-        found = Axe().run(page, context="#vv-explorer", options={"runOnly": RULES})
-        assert found.violations_count == 0, found.generate_report()
+        page.evaluate(FOLD)
+        expect(open_figure(page)).to_be_visible()
+        check_axe(page)
         assert page.evaluate(UNNAMED) == []
         page.keyboard.press("Escape")
         ask(page, "hide")
         page.locator(".vx-canvas").first.click()
         expect(page.locator(".vx-all-on")).to_be_visible()
-        found = Axe().run(page, context="#vv-explorer", options={"runOnly": RULES})
-        assert found.violations_count == 0, found.generate_report()
-        assert page.evaluate(CONTRAST, RATIO) == [] and page.evaluate(UNNAMED) == []
+        check_axe(page)
+        check_names_and_contrast(page)
         page.locator(".vx-all-on").click()
         open_everything(page)
         # A map about a token has other controls than one about a class, and the tour is a dialog of its own.
@@ -140,7 +148,7 @@ def test_axe_finds_no_violation_and_every_text_stands_out(browser: Browser, app:
         page.locator(".vx-guide-open").click()
         expect(page.locator(".vx-guide h2")).to_be_focused()
         open_everything(page)
-        assert page.evaluate(CONTRAST, RATIO) == [] and page.evaluate(UNNAMED) == []
+        check_names_and_contrast(page)
 
 
 def test_the_first_key_leads_to_the_picture(browser: Browser, app: SmallApp) -> None:
@@ -186,7 +194,7 @@ def test_a_finger_finds_every_button(phone: BrowserContext, app: SmallApp) -> No
     with page_at(phone, app.address, "pins=2,2") as page:
         for method in METHODS:
             choose_method(page, method)
-            page.evaluate("document.querySelectorAll('.vx details').forEach((each) => { each.open = false; })")
+            page.evaluate(FOLD)
             page.evaluate("scrollTo(0, 0)")
             edges = canvas(page).bounding_box()
             assert edges is not None and edges["y"] + edges["height"] <= 844, method
@@ -199,54 +207,49 @@ def test_a_tap_asks_a_long_press_pins_and_the_page_still_scrolls(phone: BrowserC
     with page_at(phone, app.address) as page:
         page.set_viewport_size({"width": 320, "height": 640})
         settle(page)
-        shown, place = canvas(page), patch_position(page, app.analysis, 2, 5)
-        shown.tap(position=place)
+        shown, edges = canvas(page), canvas(page).bounding_box()
+        assert edges is not None
+
+        def touch(name: str, row: int, column: int) -> dict[str, float]:
+            """Have a finger on the middle of a patch do something there; returns where that is in the window."""
+            place = patch_position(page, app.analysis, row, column)
+            point = {"clientX": edges["x"] + place["x"], "clientY": edges["y"] + place["y"]}
+            kind = {"pointerType": "touch", "isPrimary": True, "bubbles": True}
+            shown.evaluate(
+                "(it, [name, event]) => it.dispatchEvent(new PointerEvent(name, event))", [name, point | kind]
+            )
+            return point
+
+        shown.tap(position=patch_position(page, app.analysis, 2, 5))
         expect(caption(page)).to_contain_text("Attention from patch (2, 5)")
         expect(page.locator(".vx-pin")).to_have_count(0)
-        assert state(page)["views"][0]["parameters"] == {"query": [2, 5]}
-        edges = shown.bounding_box()
-        assert edges is not None
-        other = patch_position(page, app.analysis, 3, 1)
-        touch = {
-            "x": edges["x"] + other["x"],
-            "y": edges["y"] + other["y"],
-            "pointerType": "touch",
-            "isPrimary": True,
-            "bubbles": True,
-        }
-        event = """([canvas, name, touch]) =>
-            canvas.dispatchEvent(new PointerEvent(name, { ...touch, clientX: touch.x, clientY: touch.y }))"""
-        held = shown.element_handle()
-        page.evaluate(event, [held, "pointerdown", touch])
+        assert first_view(page)["parameters"] == {"query": [2, 5]}
+        touch("pointerdown", 3, 1)
         expect(page.locator(".vx-pin")).to_have_text(["patch (3, 1)"])
-        page.evaluate(event, [held, "pointerup", touch])
-        page.evaluate(event, [held, "click", touch])
-        page.evaluate(NEXT_FRAMES)
         # The click that ends it asks for nothing.
-        assert state(page)["views"][0]["parameters"] == {"query": [2, 5]}
+        for name in ("pointerup", "click"):
+            touch(name, 3, 1)
+        assert first_view(page)["parameters"] == {"query": [2, 5]}
         assert shown.evaluate("canvas => getComputedStyle(canvas).touchAction") == "pan-y pinch-zoom"
         assert page.evaluate("document.documentElement.scrollWidth") <= 320
         # Some browsers send no click after a long press; the next tap is heard all the same.
-        page.evaluate(event, [held, "pointerdown", touch])
+        touch("pointerdown", 3, 1)
         expect(page.locator(".vx-pin")).to_have_count(0)
-        page.evaluate(event, [held, "pointerup", touch])
+        touch("pointerup", 3, 1)
         shown.tap(position=patch_position(page, app.analysis, 1, 1))
         expect(caption(page)).to_contain_text("Attention from patch (1, 1)")
-        # A finger that moves asks on its way, and keeps where it ends; a second finger pins nothing.
-        page.evaluate(event, [held, "pointerdown", touch])
+        # A finger that moves asks on its way, and keeps where it ends.
+        touch("pointerdown", 3, 1)
         for row, column in ((2, 2), (2, 4)):
-            place = patch_position(page, app.analysis, row, column)
-            swept = {**touch, "x": edges["x"] + place["x"], "y": edges["y"] + place["y"]}
-            page.evaluate(event, [held, "pointermove", swept])
+            finger = touch("pointermove", row, column)
             expect(caption(page)).to_contain_text(f"Attention from patch ({row}, {column})")
             # The fingertip hides the square, which is shown above it.
             lens = page.locator(".vx-lens").bounding_box()
-            assert lens is not None and lens["y"] + lens["height"] < swept["y"]
-            assert lens["x"] <= swept["x"] <= lens["x"] + lens["width"]
-        page.evaluate(event, [held, "pointerup", swept])
+            assert lens is not None and lens["y"] + lens["height"] < finger["clientY"]
+            assert lens["x"] <= finger["clientX"] <= lens["x"] + lens["width"]
+        touch("pointerup", 2, 4)
         expect(page.locator(".vx-lens")).to_be_hidden()
-        expect(caption(page)).to_contain_text("Attention from patch (2, 4)")
-        assert state(page)["views"][0]["parameters"] == {"query": [2, 4]}
+        assert first_view(page)["parameters"] == {"query": [2, 4]}
 
 
 def test_a_finger_that_scrolls_chooses_nothing_and_one_that_paints_hides(phone: BrowserContext, app: SmallApp) -> None:
@@ -275,31 +278,31 @@ def test_a_finger_that_scrolls_chooses_nothing_and_one_that_paints_hides(phone: 
         ask(page, "hide")
         page.evaluate("scrollTo(0, 0)")
         swipe(canvas(page), 0, -60)
-        hidden = state(page)["views"][0]["patches_off"]
+        hidden = first_view(page)["patches_off"]
         assert len(hidden) > 1 and len({column for _, column in hidden}) == 1 and page.evaluate("scrollY") == top
         # A stroke that begins on a hidden square hides, too; a tap there shows it again.
         swipe(canvas(page), 120, 0)
-        more = state(page)["views"][0]["patches_off"]
+        more = first_view(page)["patches_off"]
         assert len(more) > len(hidden) and all(cell in more for cell in hidden)
         row, column = hidden[-1]
         canvas(page).tap(position=patch_position(page, app.analysis, row, column))
-        assert [row, column] not in state(page)["views"][0]["patches_off"]
+        assert [row, column] not in first_view(page)["patches_off"]
         # Two fingers zoom: what the first one painted before the second came is shown again.
-        kept, edges = state(page)["views"][0]["patches_off"], canvas(page).bounding_box()
+        kept, edges = first_view(page)["patches_off"], canvas(page).bounding_box()
         assert edges is not None
         for name, fingertips in (("touchStart", [9]), ("touchMove", [60]), ("touchStart", [60, 9]), ("touchEnd", [])):
             points = [{"x": edges["x"] + x, "y": edges["y"] + 9, "id": at} for at, x in enumerate(fingertips)]
             fingers.send("Input.dispatchTouchEvent", {"type": name, "touchPoints": points})
-        assert state(page)["views"][0]["patches_off"] == kept
+        assert first_view(page)["patches_off"] == kept
         # A quick stroke skips no square between its few events.
         page.locator(".vx-all-on").tap()
         # The browser makes a click of the tap in its own time.
         expect(page.locator(".vx-all-on")).to_be_hidden()
         swipe(canvas(page), 120, 0, 1)
-        columns = sorted({column for _, column in state(page)["views"][0]["patches_off"]})
+        columns = sorted({column for _, column in first_view(page)["patches_off"]})
         assert len(columns) > 2 and columns == list(range(columns[0], columns[-1] + 1))
         canvas(page).tap(position=patch_position(page, app.analysis, 0, 0))
-        assert [0, 0] in state(page)["views"][0]["patches_off"]
+        assert [0, 0] in first_view(page)["patches_off"]
 
 
 # ---- each with one thing alone ----
@@ -308,7 +311,7 @@ def test_a_finger_that_scrolls_chooses_nothing_and_one_that_paints_hides(phone: 
 def check_hidden(page: Page, heads: list[list[int]]) -> None:
     """Squares and heads are hidden, and the answer above the picture is the one without them."""
     settle(page)
-    view = state(page)["views"][0]
+    view = first_view(page)
     assert view["patches_off"] and view["heads_off"] == heads
     expect(page.locator(".vx-headline")).to_contain_text("Without 1 square")
     expect(page.locator(".vx-cell")).to_contain_text(
@@ -317,10 +320,9 @@ def check_hidden(page: Page, heads: list[list[int]]) -> None:
 
 
 def check_figure(page: Page, press: Callable[[], None]) -> None:
-    with page.expect_download() as saved:
-        press()
-    assert saved.value.suggested_filename.endswith(".png")
-    expect(page.locator(".vx-paper-said")).to_have_text(f"Saved {saved.value.suggested_filename}.")
+    name = downloaded(page, press).name
+    assert name.endswith(".png")
+    expect(page.locator(".vx-paper-said")).to_have_text(f"Saved {name}.")
 
 
 def test_all_of_it_is_done_by_keys_alone(browser: Browser, app: SmallApp) -> None:
@@ -340,7 +342,7 @@ def test_all_of_it_is_done_by_keys_alone(browser: Browser, app: SmallApp) -> Non
 
         # Why it says so.
         press(".vx-tab", "ArrowRight")
-        assert state(page)["views"][0]["method"] == "relevance"
+        assert first_view(page)["method"] == "relevance"
         # Without a square and a head.
         press(".vx-tab", "ArrowRight", "ArrowRight")
         press(".vx-canvas", "ArrowRight", "Enter")
@@ -381,31 +383,26 @@ def test_all_of_it_is_done_by_keys_alone(browser: Browser, app: SmallApp) -> Non
 def test_all_of_it_is_done_by_touch_alone(phone: BrowserContext, app: SmallApp) -> None:
     with page_at(phone, app.address) as page:
 
-        def tap(selector: str) -> None:
-            page.locator(selector).first.tap()
-            settle(page)
+        def tap(*selectors: str) -> None:
+            for selector in selectors:
+                page.locator(selector).first.tap()
+                settle(page)
 
         tap(".vx-tab[data-question=target]")
-        assert state(page)["views"][0]["method"] == "relevance"
+        assert first_view(page)["method"] == "relevance"
         tap(".vx-tab[data-question=hide]")
         canvas(page).tap(position=patch_position(page, app.analysis, 2, 5))
-        sheet = page.locator(".vx-sheet").bounding_box()
-        assert sheet is not None
         # The first head of the first layer, below the numbers of the heads.
-        page.locator(".vx-sheet").tap(position={"x": sheet["width"] / 2, "y": 30})
+        width = page.locator(".vx-sheet").evaluate("sheet => sheet.clientWidth")
+        page.locator(".vx-sheet").tap(position={"x": width / 2, "y": 30})
         check_hidden(page, [[0, 0]])
-        tap(".vx-all-on")
-        tap(".vx-tab[data-question=token]")
-        tap(".vx-compare-open")
+        tap(".vx-all-on", ".vx-tab[data-question=token]", ".vx-compare-open")
         page.locator(".vx-other").select_option("1")
         assert state(page)["views"][1]["parameters"]["head"] == 1
         page.locator(".vx-other-kind").select_option("picture")
         first, second = state(page)["views"]
         assert first["picture"] != second["picture"]
-        tap(".vx-compare-end")
-        tap("[data-panel=save] > summary")
-        tap("[data-act=figure]")
+        tap(".vx-compare-end", "[data-panel=save] > summary", "[data-act=figure]")
         check_figure(page, page.locator("[data-figure=png2]").tap)
-        tap(".vx-paper-close")
-        tap("[data-act=link]")
+        tap(".vx-paper-close", "[data-act=link]")
         expect(page.locator(".vx-code")).to_contain_text("method=attention")

@@ -17,9 +17,8 @@ from torch import nn
 
 import vitviz
 from tests.support.device import KINDS, Kind, Pass, on_device, prepared_on_device
-from tests.support.device_models import random_model
+from tests.support.device_models import check_many, random_model
 from tests.support.example import EXAMPLE
-from tests.support.long_runs import SEED, share_of
 from tests.support.modules import OwnViT, load_own
 from vitviz import Model, Preprocessing
 from vitviz.errors.kinds import ConfigError
@@ -43,6 +42,15 @@ class Off:
     @property
     def options(self) -> dict[str, Any]:
         return {"headFactors": self.factors.flatten().tolist(), "hiddenPatches": list(self.patches)}
+
+
+def drawn(model: Model, seed: int) -> tuple[torch.Tensor, Off]:
+    """Pixels of a model, and what is switched off."""
+    draw, generator = random.Random(seed), torch.Generator().manual_seed(seed)
+    config, preprocessing, count = model.network.config, model.preprocessing, model.layout.patch_count
+    pixels = torch.randn(1, config.channels, preprocessing.height, preprocessing.width, generator=generator)
+    factors = (torch.rand(config.depth, config.heads, generator=generator) < 0.7).float()
+    return pixels, Off(factors, tuple(sorted(draw.sample(range(count), draw.randint(0, count - 1)))))
 
 
 def expected(model: Model, pixels: torch.Tensor, off: Off | None = None) -> dict[str, Any]:
@@ -110,23 +118,18 @@ def test_the_bundled_network_has_the_librarys_numbers_also_of_what_is_switched_o
 
 
 def assert_drawn_is_same(seed: int) -> None:
-    model, draw, torch_draw = random_model(seed), random.Random(seed), torch.Generator().manual_seed(seed)
-    config, layout = model.network.config, model.layout
-    pixels = torch.randn(
-        1, config.channels, model.preprocessing.height, model.preprocessing.width, generator=torch_draw
-    )
-    factors = (torch.rand(config.depth, config.heads, generator=torch_draw) < 0.7).float()
-    patches = draw.sample(range(layout.patch_count), draw.randint(0, layout.patch_count - 1))
-    off = Off(factors, tuple(sorted(patches)))
+    model = random_model(seed)
+    pixels, off = drawn(model, seed)
     passes = [Pass(pixels), Pass(pixels, off.options), Pass(pixels, {**off.options, "logitsOnly": True}), Pass(pixels)]
-    whole, without, only, again = on_device(model, passes, draw.choice(KINDS))
+    whole, without, only, again = on_device(model, passes, KINDS[seed % len(KINDS)])
     assert_same(whole, expected(model, pixels))
     assert_same(without, expected(model, pixels, off))
-    heads = [(int(layer), int(head)) for layer, head in (factors == 0).nonzero()]
-    cells = [divmod(patch, layout.grid_width) for patch in off.patches]
-    logits = switched_off(model.network, pixels, heads, cells)
-    assert_same(without, {"logits": logits})
-    assert_same(only, {"logits": logits})
+    heads = [(int(layer), int(head)) for layer, head in (off.factors == 0).nonzero()]
+    logits = switched_off(
+        model.network, pixels, heads, [divmod(patch, model.layout.grid_width) for patch in off.patches]
+    )
+    for each in (without, only):
+        assert_same(each, {"logits": logits})
     assert torch.equal(whole["logits"], again["logits"])
 
 
@@ -137,12 +140,7 @@ def test_any_network_has_the_librarys_numbers(seed: int) -> None:
 
 @pytest.mark.long
 def test_many_networks_have_the_librarys_numbers() -> None:
-    for number in range(share_of(500)):
-        seed = 1000 * (SEED + 1) + number
-        try:
-            assert_drawn_is_same(seed)
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}: {random_model(seed).network.config}: {error}") from error
+    check_many(500, assert_drawn_is_same)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ from safetensors.torch import load
 import vitviz
 from tests.support.device import class_maps_on_device
 from tests.support.example import EXAMPLE
+from tests.support.map_contents import metadata_of
 from tests.support.networks import NETWORKS
 from tests.support.node import in_node
 from tests.ui.explorer.page_driver import SHAPES, made
@@ -95,12 +95,6 @@ def assert_same_map(
     tolerance = TOLERANCE * float(largest.abs().max())
     torch.testing.assert_close(own, values, rtol=0, atol=tolerance, equal_nan=True, msg=lambda text: f"{case}: {text}")
     assert metadata_of(content) == metadata_of(expected), case
-
-
-def metadata_of(content: bytes) -> dict[str, str]:
-    length = int.from_bytes(content[:8], "little")
-    metadata: dict[str, str] = json.loads(content[8 : 8 + length])["__metadata__"]
-    return metadata
 
 
 def test_a_class_without_others_has_no_margin(make_model: Callable[..., Model]) -> None:

@@ -3,7 +3,6 @@ the card fails."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +15,11 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser import find_browser
 from tests.driver import EXPLORER
 from tests.support.device import FOLDER
-from tests.support.device_models import random_model
+from tests.support.device_models import check_many, random_model
 from tests.support.example import EXAMPLE
-from tests.support.long_runs import SEED, one_in, share_of
+from tests.support.long_runs import one_in, share_of
 from tests.ui.explorer.page_driver import SHAPES, made
-from tests.ui.explorer.test_device import Off, assert_same, expected
+from tests.ui.explorer.test_device import assert_same, drawn, expected
 from tests.ui.explorer.test_device_page import Visit, compare, show
 from tests.ui.explorer.test_device_team import (
     assert_exact,
@@ -126,11 +125,6 @@ def large_model() -> Model:
     return Model("large", network, Preprocessing(44, 40, (0.5,) * 3, (0.5,) * 3), tuple(map(str, range(70))))
 
 
-def pixels_of(model: Model, seed: int) -> torch.Tensor:
-    shape = model.network.config.channels, model.preprocessing.height, model.preprocessing.width
-    return torch.randn(1, *shape, generator=torch.Generator().manual_seed(seed))
-
-
 def assert_found(found: dict[str, Any], values: dict[str, Any], card: str | None = CARD) -> None:
     assert found.get("card") == card
     decoded = {
@@ -140,17 +134,12 @@ def assert_found(found: dict[str, Any], values: dict[str, Any], card: str | None
 
 
 def assert_drawn_is_same(page: Page, model: Model, seed: int) -> None:
-    draw, generator = random.Random(seed), torch.Generator().manual_seed(seed)
-    config, layout, pixels = model.network.config, model.layout, pixels_of(model, seed)
-    factors = (torch.rand(config.depth, config.heads, generator=generator) < 0.7).float()
-    patches = draw.sample(range(layout.patch_count), draw.randint(0, layout.patch_count - 1))
-    off = Off(factors, tuple(sorted(patches)))
+    pixels, off = drawn(model, seed)
     assert open_gpu(page, model) == (CARD, "")
     assert_found(encode(page, [pixels])[0], expected(model, pixels))
     values = expected(model, pixels, off)
-    options = {"hiddenPatches": list(off.patches), "headFactors": factors.flatten().tolist()}
-    assert_found(encode(page, [pixels], **options)[0], values)
-    only = encode(page, [pixels], **options, logitsOnly=True)[0]
+    assert_found(encode(page, [pixels], **off.options)[0], values)
+    only = encode(page, [pixels], **off.options, logitsOnly=True)[0]
     assert_found(only, {"logits": values["logits"], "queries": torch.empty(0), "oodScore": None})
     page.evaluate("device.close()")
 
@@ -163,7 +152,7 @@ def test_a_network_on_a_card_has_the_librarys_numbers(gpu_page: Page, seed: int)
 @pytest.mark.parametrize("fault", one_in(3, {each: each for each in ("lost", "invalid", "silent")}))
 def test_what_fails_on_a_card_is_computed_without_it(gpu_page: Page, fault: str) -> None:
     model = large_model()
-    pixels = [pixels_of(model, seed) for seed in range(3)]
+    pixels = [drawn(model, seed)[0] for seed in range(3)]
     assert open_gpu(gpu_page, model) == (CARD, "")
     assert_found(encode(gpu_page, pixels[:1])[0], expected(model, pixels[0]))
     # While the card computes.
@@ -182,7 +171,7 @@ def test_a_card_that_is_software_or_lacks_something_is_refused(
     assert open_gpu(gpu_page, model, software=False) == ("", f"{CARD} is software")
     card, reason = open_gpu(gpu_page, model, shaders="fn linear() { wrong }")
     assert card == "" and reason.startswith("kernels.wgsl, line 1: ")
-    pixels = pixels_of(model, 0)
+    pixels, _ = drawn(model, 0)
     assert_found(encode(gpu_page, [pixels])[0], expected(model, pixels), card=None)
 
 
@@ -211,7 +200,7 @@ def test_a_card_computes_nothing_before_it_is_checked(gpu_page: Page) -> None:
         "wasm": text((FOLDER / "kernels.wasm").read_bytes()),
         "script": assets.script("device/device_worker.js"),
         "gpu": {"shaders": shaders.replace("1.0 / sqrt(", "1.001 / sqrt("), "software": True},
-        "picture": text(pixels_of(model, 0).numpy().tobytes()),
+        "picture": text(drawn(model, 0)[0].numpy().tobytes()),
     }
     reason, cards = gpu_page.evaluate(OPEN_BUSY, options)
     assert reason.endswith("are not those of WebAssembly") and len(cards) > 3 and set(cards) == {""}
@@ -225,12 +214,7 @@ def test_a_real_card_that_is_slower_is_refused(gpu_page: Page) -> None:
 
 @pytest.mark.long
 def test_many_networks_on_a_card_have_the_librarys_numbers(gpu_page: Page) -> None:
-    for number in range(share_of(50)):
-        seed = 1000 * (SEED + 1) + number
-        try:
-            assert_drawn_is_same(gpu_page, random_model(seed), seed)
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}: {random_model(seed).network.config}: {error}") from error
+    check_many(50, lambda seed: assert_drawn_is_same(gpu_page, random_model(seed), seed))
 
 
 @pytest.mark.parametrize("count", [1, pytest.param(50, marks=pytest.mark.long)])

@@ -13,9 +13,8 @@ import torch
 
 import vitviz
 from tests.support.device import KINDS, Kind, Pass, on_device
-from tests.support.device_models import random_model
+from tests.support.device_models import check_many, random_model
 from tests.support.example import EXAMPLE
-from tests.support.long_runs import SEED, share_of
 from vitviz import Model
 from vitviz.attribution.grad_cam import grad_cam
 from vitviz.attribution.inputs import AttributionInput
@@ -131,12 +130,7 @@ def test_any_network_has_the_librarys_gradients(seed: int) -> None:
 
 @pytest.mark.long
 def test_many_networks_have_the_librarys_gradients() -> None:
-    for number in range(share_of(200)):
-        seed = 1000 * (SEED + 1) + number
-        try:
-            assert_drawn_is_same(seed)
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}: {random_model(seed).network.config}: {error}") from error
+    check_many(200, assert_drawn_is_same)
 
 
 def test_memory_has_a_limit(make_model: Callable[..., Model]) -> None:

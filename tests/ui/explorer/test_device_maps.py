@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from safetensors.torch import load
 
 import vitviz
 from tests.support.example import EXAMPLE
+from tests.support.map_contents import metadata_of
 from tests.support.node import in_node
 from tests.ui.explorer.page_driver import LAYERS, SHAPES, made
 from vitviz import METHODS, Analysis, MethodError
@@ -148,13 +148,8 @@ def test_maps_are_those_of_the_library_with_all_parameters(analysis: Analysis) -
             assert (file != expected)[~expected.isnan()].sum() <= 1, given
         else:
             torch.testing.assert_close(file, expected, rtol=0, atol=TOLERANCE, equal_nan=True, msg=f"{method} {given}")
-        header = description_of(base64.b64decode(content))
-        assert header == description_of(map_file(analysis, METHODS[method], arguments, heatmap.token_map)), given
-
-
-def description_of(content: bytes) -> dict[str, str]:
-    length = int.from_bytes(content[:8], "little")
-    return dict(json.loads(content[8 : 8 + length])["__metadata__"])
+        header = metadata_of(base64.b64decode(content))
+        assert header == metadata_of(map_file(analysis, METHODS[method], arguments, heatmap.token_map)), given
 
 
 def test_probes_are_those_of_the_library(analysis: Analysis) -> None:

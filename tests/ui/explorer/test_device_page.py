@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,11 +18,22 @@ from playwright.sync_api import Browser, Page, expect
 from safetensors.torch import load
 
 import vitviz
-from tests.driver import EXPLORER, canvas, canvas_values, caption, choose_layout, choose_other, patch_position, settle
+from tests.driver import (
+    EXPLORER,
+    ask,
+    canvas_values,
+    caption,
+    choose_layout,
+    choose_other,
+    click_patch,
+    settle,
+)
 from tests.support.colour_profiles import gamma_profile
 from tests.support.example import EXAMPLE
 from tests.support.folder_server import served_folder
 from tests.ui.explorer.page_driver import SHAPES, made
+from tests.ui.explorer.test_device_team import numbers
+from tests.ui.test_page_panels import expect_changes
 from vitviz import Analysis, ConfigError, Model, VisionTransformer, ViTConfig
 from vitviz.images.code_points import PRIMARIES
 from vitviz.models.require import require_vit
@@ -97,10 +109,6 @@ def show(page: Page, path: Path) -> None:
     settle(page)
 
 
-def numbers(text: str) -> torch.Tensor:
-    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.float32)
-
-
 def compare(page: Page, model: Model, path: Path) -> None:
     """The page's numbers with the library's: from the pixels that it prepared, and from the file."""
     found = page.evaluate(COMPUTED)
@@ -161,34 +169,22 @@ def test_what_it_offers_works_and_what_it_lacks_is_not_offered(
             assert page.locator(part).evaluate("part => getComputedStyle(part).display") == "none", part
         assert "Attention flow" not in page.locator(".vx-method").inner_html()
         expect(page.locator(".vx-absent")).to_contain_text("Only the app computes attention flow")
-        # Rollout with a parameter.
-        page.get_by_role("tab", name="All layers together").click()
-        page.locator(".vx-options summary").click()
-        page.locator(".vx-parameter[data-name=discard_ratio] input").fill("0.5")
-        settle(page)
-        # Of the token that the classifier reads, whatever square asked before.
-        expected = analysis.rollout(discard_ratio=0.5)
-        np.testing.assert_allclose(canvas_values(page)[layout.prefix_count :], expected.numpy().ravel(), atol=TOLERANCE)
-        expect(caption(page)).to_contain_text(expected.description)
-        # Hiding a square and a head.
-        page.get_by_role("tab", name="What if I hide it?").click()
-        canvas(page).click(position=patch_position(page, analysis, 2, 3))
-        page.evaluate(f"{EXPLORER}.store.patchView(0, {{ heads_off: [[1, 0]] }})")
-        after = analysis.switched_off([(1, 0)], [(2, 3)]).softmax(-1)
-        index = int(after.argmax())
-        row = page.locator(".vx-changes tbody tr").filter(has_text=re.compile(rf"^{small.labels[index]}"))
-        expect(row.locator("td").nth(1)).to_have_text(re.compile(rf"{100 * float(after[index]):.1f}%"))
-        page.get_by_role("button", name="Show everything").click()
-        # Why, by every method, with progress.
-        page.get_by_role("tab", name="Why").click()
-        for method in ("relevance", "occlusion", "legrad", "grad_cam", "integrated_gradients", "gradient_rollout"):
-            page.evaluate(f"{EXPLORER}.store.patchView(0, {{ method: '{method}', parameters: {{}} }})")
+        # Of the token that the classifier reads, rollout with a parameter; and why, by every method, with progress.
+        whys = ("relevance", "occlusion", "legrad", "grad_cam", "integrated_gradients", "gradient_rollout")
+        for method, given in (("rollout", {"discard_ratio": 0.5}), *((method, {}) for method in whys)):
+            page.evaluate(f"{EXPLORER}.store.patchView(0, {{ method: '{method}', parameters: {json.dumps(given)} }})")
             settle(page)
-            values = analysis.map(method).numpy().ravel()
-            tolerance = TOLERANCE * max(1, float(np.abs(values).max()))
-            np.testing.assert_allclose(
-                canvas_values(page)[layout.prefix_count :], values, atol=tolerance, err_msg=method
-            )
+            heatmap = analysis.map(method, **given)
+            values = heatmap.numpy().ravel()
+            tolerance, found = TOLERANCE * max(1, float(np.abs(values).max())), canvas_values(page)
+            np.testing.assert_allclose(found[layout.prefix_count :], values, atol=tolerance, err_msg=method)
+            expect(caption(page)).to_contain_text(heatmap.description)
+        # Hiding a square and a head.
+        ask(page, "hide")
+        click_patch(page, analysis, 2, 3)
+        page.evaluate(f"{EXPLORER}.store.patchView(0, {{ heads_off: [[1, 0]] }})")
+        expect_changes(page, analysis, {(1, 0)}, {(2, 3)})
+        page.get_by_role("button", name="Show everything").click()
         # A probe, and two maps with their difference.
         page.locator("[data-panel=probes] > summary").click()
         page.select_option(".vx-probe", "attention_entropy")

@@ -132,17 +132,6 @@ def test_two_pictures_have_the_librarys_numbers(strict_page: Page, bundled: Mode
         assert_exact(model, pixels, found)
 
 
-def test_it_runs_from_a_file(browser: Browser, tmp_path: Path, make_model: Callable[..., Model]) -> None:
-    model, page = make_model(register_tokens=2), browser.new_page()
-    (tmp_path / "page.html").write_text(PAGE)
-    (tmp_path / "page.js").write_text(assets.script("device/team.js") + SCRIPT)
-    page.goto((tmp_path / "page.html").as_uri())
-    pixels = torch.randn(1, 3, 16, 24)
-    open_device(page, model, "simd", 2)
-    assert_exact(model, pixels, encode(page, [pixels])[0])
-    page.close()
-
-
 def test_a_pass_is_replaced_and_others_go_on(strict_page: Page) -> None:
     # A small file of many tokens, so that a pass takes a while.
     height, width, *others = SHAPES["large"]

@@ -11,10 +11,11 @@ from tests.driver import (
     caption,
     choose_layout,
     choose_other,
+    click_patch,
+    first_view,
     open_menu,
     page_at,
     patch_position,
-    settle,
     state,
 )
 from tests.support.example import EXAMPLE
@@ -32,29 +33,25 @@ pytestmark = pytest.mark.browser
 
 
 def test_hovering_shows_a_patch_and_asks_nobody(registers_page: Page, registers: SmallApp) -> None:
-    page, analysis = registers_page, registers.analysis
-    shown, seen, before = canvas(page), [], caption(page).inner_text()
-    sent: list[str] = []
+    page, analysis, seen, sent = registers_page, registers.analysis, set[str](), list[str]()
+    shown, before = canvas(page), caption(page).inner_text()
     page.on("request", lambda request: sent.append(request.url))
     for row, column in ((0, 0), (3, 7), (5, 9)):
         shown.hover(position=patch_position(page, analysis, row, column))
-        best = analysis.attention(query=(row, column)).token_map.strongest
-        expect(caption(page)).to_contain_text(
-            f"Attention from patch ({row}, {column}) to each patch, layer 2 of 0–2, mean of 2 heads."
-        )
-        expect(caption(page)).to_contain_text(f"Strongest: patch {best} with 0.")
-        seen.append(pixels(shown))
-    assert len(set(seen)) == 3
+        expected = analysis.attention(query=(row, column))
+        expect(caption(page)).to_contain_text(expected.description)
+        expect(caption(page)).to_contain_text(f"Strongest: patch {expected.token_map.strongest} with 0.")
+        seen.add(pixels(shown))
+    assert len(seen) == 3
     # A picture's part that was cut off holds no patch.
-    edges = shown.bounding_box()
-    assert edges is not None and analysis.prepared.geometry.box[1] > 0
+    assert analysis.prepared.geometry.box[1] > 0
     shown.hover(position={"x": 5, "y": 5})
     expect(caption(page)).to_contain_text("Attention from the CLS token")
     shown.hover(position=patch_position(page, analysis, 1, 1))
     expect(caption(page)).to_contain_text("Attention from patch (1, 1)")
     page.mouse.move(1, 1)
     expect(caption(page)).to_have_text(before)
-    assert sent == [] and state(page)["views"][0]["parameters"] == {}
+    assert sent == [] and first_view(page)["parameters"] == {}
 
 
 # The keyboard.
@@ -97,30 +94,32 @@ def test_two_layers_side_by_side_share_hover_token_and_scale(registers_page: Pag
     choose_layout(page, "two")
     choose_other(page, "head", "mean")
     # Both unfold their tokens, so that the pictures stay side by side.
-    page.get_by_role("button", name="More tokens").first.click()
-    settle(page)
+    more = page.get_by_role("button", name="More tokens")
+    more.first.click()
+    expect(more).to_have_count(0)
     tops = page.locator(".vx-pane:not([hidden]) .vx-canvas").evaluate_all(
         "all => all.map((each) => each.getBoundingClientRect().top)"
     )
-    assert tops[0] == tops[1] and page.get_by_role("button", name="More tokens").count() == 0
+    assert tops[0] == tops[1]
     # A click makes a map the one that the controls are about.
-    canvas(page, 1).click(position=patch_position(page, analysis, 4, 4, pane=1))
+    click_patch(page, analysis, 4, 4, 1)
     expect(page.locator(".vx-active")).to_contain_text("change B")
     slider(page, "layer").fill("0")
-    for pane in (0, 1):
-        expect(caption(page, pane)).to_contain_text("Attention from patch (4, 4)")
-    canvas(page).hover(position=patch_position(page, analysis, 2, 3))
-    expect(caption(page, 0)).to_contain_text("Attention from patch (2, 3) to each patch, layer 2")
-    expect(caption(page, 1)).to_contain_text("Attention from patch (2, 3) to each patch, layer 0")
+    for row, column in ((4, 4), (2, 3)):
+        canvas(page).hover(position=patch_position(page, analysis, row, column))
+        for pane, layer in ((0, 2), (1, 0)):
+            expect(caption(page, pane)).to_contain_text(
+                f"Attention from patch ({row}, {column}) to each patch, layer {layer}"
+            )
     clicked, pointed = (
         [analysis.attention(layer=layer, query=query).values for layer in (2, 0)] for query in ((4, 4), (2, 3))
     )
-    low, high = fit(fit(None, clicked).scale.name, pointed).ends
-    for pane in (0, 1):
-        assert float(page.locator(".vx-low").nth(pane).inner_text()) == pytest.approx(low, rel=0.02)
-        assert float(page.locator(".vx-high").nth(pane).inner_text()) == pytest.approx(high, rel=0.02)
+    scale = fit(fit(None, clicked).scale.name, pointed)
+    for end, value in zip(("low", "high"), scale.ends, strict=True):
+        texts = page.locator(f".vx-pane:not([hidden]) .vx-{end}").all_inner_texts()[:2]
+        assert list(map(float, texts)) == pytest.approx([value] * 2, rel=0.02)
     # A click on the first makes it the one again.
-    canvas(page).click(position=patch_position(page, analysis, 0, 0))
+    click_patch(page, analysis, 0, 0)
     expect(slider(page, "layer")).to_have_value("2")
     expect(page.locator("[data-name=layer]")).to_contain_text("2 of 0–2")
     canvas(page).click(position=patch_position(page, analysis, 1, 1), modifiers=["Shift"])

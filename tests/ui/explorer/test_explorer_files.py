@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +15,8 @@ import torch
 from safetensors.torch import load
 
 import vitviz
+from tests.support.example import EXAMPLE
+from tests.support.map_contents import metadata_of
 from vitviz import METHODS, Analysis, AttentionTrace, Model, QueryError, VisionTransformer
 from vitviz.ui.explorer.saved_page import whole_page
 from vitviz.ui.packs import MAX_ROLLOUT_TOKENS, file_names, map_file, pack
@@ -69,32 +70,22 @@ def test_every_weight_follows_within_the_stated_error(
         assert (found - expected).abs().max() < 0.01 * expected.max()
 
 
-def test_a_bias_goes_with_the_layer(make_trace: Callable[..., AttentionTrace]) -> None:
-    trace = make_trace()
-    tokens = trace.layout.token_count
-    biased = AttentionTrace(
-        trace.queries, trace.keys, trace.scale, trace.layout, bias=torch.randn(1, trace.heads, tokens, tokens)
-    )
-    found = weights_of(load(pack(biased, "layer 1")))
-    torch.testing.assert_close(found, biased.weights(1).double(), atol=5e-3, rtol=0)
-    assert (found - trace.weights(1)).abs().max() > 0.05
-
-
-def test_a_part_that_all_keys_share_costs_no_precision(make_trace: Callable[..., AttentionTrace]) -> None:
-    trace = make_trace()
-    shared = AttentionTrace(trace.queries, trace.keys + 100, trace.scale, trace.layout)
-    found = weights_of(load(pack(shared, "layer 0")))
-    torch.testing.assert_close(found, trace.weights(0).double(), atol=5e-3, rtol=0)
-
-
-def test_values_beyond_half_precision_are_kept_in_single_precision(
+def test_a_bias_a_part_of_all_keys_and_large_values_cost_no_precision(
     make_trace: Callable[..., AttentionTrace],
 ) -> None:
     trace = make_trace()
-    large = AttentionTrace(trace.queries * 1e6, trace.keys / 1e6, trace.scale, trace.layout)
-    file = load(pack(large, "layer 0"))
-    assert (file["queries"].dtype, file["keys"].dtype) == (torch.float32, torch.float16)
-    assert file["queries"].isfinite().all()
+    layout, tokens = trace.layout, trace.layout.token_count
+    bias = torch.randn(1, trace.heads, tokens, tokens)
+    for changed in (
+        AttentionTrace(trace.queries, trace.keys, trace.scale, layout, bias=bias),
+        AttentionTrace(trace.queries, trace.keys + 100, trace.scale, layout),
+        # Beyond half precision.
+        AttentionTrace(trace.queries * 1e6, trace.keys / 1e6, trace.scale, layout),
+    ):
+        file = load(pack(changed, "layer 1"))
+        assert ("bias" in file) == (changed.bias is not None) and file["keys"].dtype == torch.float16
+        assert (file["queries"].dtype == torch.float32) == (float(changed.queries.abs().max()) > 1e4)
+        torch.testing.assert_close(weights_of(file), changed.weights(1).double(), atol=5e-3, rtol=0)
 
 
 def test_the_rollout_of_every_token_is_that_of_the_library(example: Analysis) -> None:
@@ -132,9 +123,7 @@ def test_a_map_goes_with_what_it_says_of_itself(example: Analysis) -> None:
         torch.testing.assert_close(layout.grid(values), token_map.values.float())
         expected = [token_map.prefix.get(prefix, math.nan) for prefix in layout.prefix]
         assert values[: layout.prefix_count].tolist() == pytest.approx(expected, nan_ok=True)
-        length = int.from_bytes(content[:8], "little")
-        about = json.loads(content[8 : 8 + length])["__metadata__"]
-        assert about == {"description": token_map.description, "quantity": token_map.quantity}
+        assert metadata_of(content) == {"description": token_map.description, "quantity": token_map.quantity}
 
 
 # One file without a server.
@@ -162,20 +151,18 @@ def test_the_whole_page_holds_every_file_and_asks_nobody(example: Analysis) -> N
 
 
 def test_the_whole_page_knows_how_its_picture_was_seen(bundled: Model) -> None:
-    def read(page: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        start = start_of(page)
-        return start, start["state"]["views"][0]
-
-    photo = Path(__file__).parents[3] / "assets" / "rocket.jpg"
+    photo = EXAMPLE.with_name("rocket.jpg")
     analysis = vitviz.analyze(photo, bundled, "crop", resolution=48)
-    page = whole_page(analysis, source="hf:a/b", name="rocket.jpg", fit="crop", resolution=48)
-    props, seen = read(page)
-    facts, [model] = props["views"][0], props["models"].values()
-    assert (model["title"], facts["name"], facts["fit"], facts["resolution"]) == ("hf:a/b", "rocket.jpg", "crop", 48)
-    assert (seen["fit"], seen["resolution"]) == ("crop", 48)
-    props, seen = read(whole_page(vitviz.analyze(photo, bundled)))
-    facts = props["views"][0]
-    assert (seen["fit"], seen["resolution"], facts["fit"], facts["resolution"]) == (None, None, "squash", 112)
+    named = whole_page(analysis, source="hf:a/b", name="rocket.jpg", fit="crop", resolution=48)
+    for page, chosen, shown in (
+        (named, ("crop", 48), ("crop", 48)),
+        (whole_page(vitviz.analyze(photo, bundled)), (None, None), ("squash", 112)),
+    ):
+        start = start_of(page)
+        view, facts = start["state"]["views"][0], start["views"][0]
+        assert ((view["fit"], view["resolution"]), (facts["fit"], facts["resolution"])) == (chosen, shown)
+    start, [model] = start_of(named), start_of(named)["models"].values()
+    assert (model["title"], start["views"][0]["name"]) == ("hf:a/b", "rocket.jpg")
 
 
 def test_the_whole_page_of_a_base_model_is_under_twelve_megabytes(make_model: Callable[..., Model]) -> None:

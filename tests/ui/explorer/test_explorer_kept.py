@@ -14,9 +14,9 @@ import vitviz
 from tests.driver import (
     NEXT_FRAMES,
     canvas,
-    canvas_values,
     caption,
     choose_example,
+    click,
     open_menu,
     opened_page,
     patch_position,
@@ -48,25 +48,6 @@ def test_a_very_wide_or_tall_picture_fits_the_screen(browser: Browser, tmp_path:
             canvas(page).hover(position={"x": edges["width"] * 0.7, "y": edges["height"] * 0.7})
             expect(caption(page)).to_contain_text("Attention from patch (5, 5)")
             assert page.evaluate("document.documentElement.scrollWidth") <= 700
-
-
-def test_the_whole_page_works_from_disk(browser: Browser, registers: SmallApp, tmp_path: Path) -> None:
-    file = tmp_path / "explorer.html"
-    file.write_text(whole_page(registers.analysis, "Noise", link="?method=rollout"))
-    with saved_page(browser, file) as page:
-        # What needs a server is not offered.
-        options = page.locator(".vx-method option").evaluate_all("all => all.map(({ value }) => value)")
-        assert options == ["attention", "rollout"]
-        for part in (".vx-pictures", ".vx-predictions", "[data-act=link]", "[data-act=page]", "[data-panel=compare]"):
-            expect(page.locator(part).first).not_to_be_visible()
-        for name, heatmap in (
-            ("attention", registers.analysis.attention()),
-            ("rollout", registers.analysis.rollout()),
-        ):
-            page.select_option(".vx-method", name)
-            expect(caption(page)).to_contain_text(heatmap.description)
-            values = canvas_values(page)[registers.analysis.trace.layout.prefix_count :]
-            np.testing.assert_allclose(values, heatmap.numpy().ravel(), atol=0.01 * heatmap.numpy().max())
 
 
 # When things go wrong.
@@ -116,7 +97,7 @@ def test_a_server_that_does_not_answer_is_asked_again(cifar_page: Page, cifar: S
 
 
 def test_a_picture_that_has_left_the_server_is_made_again(browser: Browser, cifar: SmallApp) -> None:
-    lost: list[str] = []
+    lost, most = [], 1
 
     def lose(route: Route) -> None:
         if len(lost) == most:
@@ -125,18 +106,14 @@ def test_a_picture_that_has_left_the_server_is_made_again(browser: Browser, cifa
         route.fulfill(status=404, body="gone")
 
     with opened_page(browser, cifar.address, errors=[]) as page:
-        most = 1
         page.route(re.compile("seen.webp"), lose)
         choose_example(page, "rocket.jpg")
-        assert len(lost) == 1
         # Where it comes to nothing, the page says so, and can be told to try again.
-        lost.clear()
         most = 100
         open_menu(page, "pictures")
         page.locator('.vx-all-examples button[data-example="example:coffee.jpg"]').click()
         expect(caption(page)).to_have_text("The picture cannot be fetched.")
         most = len(lost)
-        page.get_by_role("button", name="Try again").click()
-        settle(page)
+        click(page, "button:text('Try again')")
         expect(caption(page)).to_contain_text("Attention from the CLS token")
         expect(page.locator(".vx")).to_have_attribute("data-state", "ready")

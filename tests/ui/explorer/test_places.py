@@ -23,8 +23,8 @@ from tests.driver import (
     first_view,
     notice,
     open_menu,
+    open_panel,
     settle,
-    state,
 )
 from tests.ui.explorer.page_driver import EXPLORER, SHAPES, SmallApp, made, small_app
 from vitviz import Analysis, ConfigError, Model
@@ -73,6 +73,12 @@ class Visitor:
         self.page.wait_for_url(place)
         settle(self.page)
 
+    def refuse(self, path: Path) -> None:
+        """Give the page a file that no browser opens as a picture."""
+        path.write_text("no picture")
+        self.page.set_input_files(".vx-pictures .vx-file", path)
+        expect(notice(self.page)).to_contain_text("this browser cannot open it as a picture")
+
     def give(self, path: Path) -> None:
         self.page.set_input_files(".vx-pictures .vx-file", path)
         expect(self.page.locator(".vx-badge").first).to_contain_text(path.name)
@@ -112,21 +118,19 @@ def test_what_is_shown_goes_to_the_device_and_nothing_is_sent_until_it_comes_bac
     first, second = picture(tmp_path / "first.png", 0), picture(tmp_path / "second.png", 1)
     analysis, other = vitviz.analyze(first, app.model), vitviz.analyze(second, app.model)
     visitor = Visitor(context, app)
-    page = visitor.page
+    page, hint = visitor.page, visitor.page.locator(".vx-pictures .vx-hint").first
     visitor.give(first)
     ask(page, "layers")
     click_patch(page, analysis, 2, 3)
-    settle(page)
     # Until somebody chooses it, nothing of it is loaded.
     assert not [path for _, path in visitor.requests if path.startswith("/device")]
-    expect(page.locator(".vx-pictures .vx-hint").first).to_contain_text("It goes to the server that runs this page.")
+    expect(hint).to_contain_text("It goes to the server that runs this page.")
     visitor.requests.clear()
     visitor.switch(DEVICE)
     expect(notice(page)).to_contain_text("Your pictures stay on this device now.")
-    view = first_view(page)
-    assert (view["method"], view["parameters"]) == ("rollout", {"query": [2, 3]})
+    assert (first_view(page)["method"], first_view(page)["parameters"]) == ("rollout", {"query": [2, 3]})
     check(page, analysis)
-    expect(page.locator(".vx-pictures .vx-hint").first).to_contain_text("It stays on this device")
+    expect(hint).to_contain_text("It stays on this device")
     # All that a visitor does there.
     visitor.give(second)
     check(page, other)
@@ -134,29 +138,24 @@ def test_what_is_shown_goes_to_the_device_and_nothing_is_sent_until_it_comes_bac
     ask(page, "hide")
     click_patch(page, other, 1, 1)
     choose_layout(page, "two")
-    settle(page)
     page.locator(".vx-compare-end").click()
-    page.locator("[data-panel=probes] > summary").click()
-    settle(page)
-    (tmp_path / "notes.txt").write_text("no picture")
-    page.set_input_files(".vx-pictures .vx-file", tmp_path / "notes.txt")
-    expect(notice(page)).to_contain_text("this browser cannot open it as a picture")
+    open_panel(page, "probes")
+    visitor.refuse(tmp_path / "notes.txt")
     expect(page.get_by_role("button", name="Send it to the server")).to_be_visible()
     expect(page.locator(".vx-absent")).to_contain_text("Only the app computes attention flow")
     others = {path for method, path in visitor.requests if method != "GET" or not path.startswith("/device/")}
     # The server's page asks for the picture that it hands on, and ends its runs.
-    assert {path for path in others if not re.fullmatch(r"/end|/files/[^/]+/picture", path)} == set()
-    assert visitor.errors == []
+    assert [path for path in others if not re.fullmatch(r"/end|/files/[^/]+/picture", path)] == []
     # The visitor switches back.
     visitor.requests.clear()
     show(page, "rollout")
-    assert page.locator(PLACE).text_content() == "Send this picture to the server, which does more"
+    expect(page.locator(PLACE)).to_have_text("Send this picture to the server, which does more")
     visitor.switch(SERVER)
-    assert ("POST", "/upload") in visitor.requests
+    assert ("POST", "/upload") in visitor.requests and first_view(page)["method"] == "rollout"
     expect(page.locator(".vx-badge").first).to_contain_text("second.png")
-    assert state(page)["views"][0]["method"] == "rollout" and visitor.errors == []
     # Nothing of it stays in the browser.
     assert page.evaluate("async () => [(await indexedDB.databases()).length, sessionStorage.length]") == [0, 0]
+    assert visitor.errors == []
 
 
 @pytest.mark.browser
@@ -177,16 +176,13 @@ def test_the_choice_is_remembered_and_no_picture_goes_to_the_server_from_a_link(
     assert first_view(linked.page)["method"] == "attention_flow"
     linked.requests.clear()
     expect(linked.page.locator(".vx-goal")).to_contain_text("It stays on this device")
-    given = picture(tmp_path / "given.png", 2)
-    linked.page.set_input_files(".vx-pictures .vx-file", given)
-    linked.page.wait_for_url(DEVICE)
-    expect(linked.page.locator(".vx-badge").first).to_contain_text(given.name)
-    settle(linked.page)
+    linked.give(picture(tmp_path / "given.png", 2))
+    assert DEVICE.search(linked.page.url)
     expect(notice(linked.page)).to_contain_text("Only the server computes the map that was shown.")
     assert {path for method, path in linked.requests if method == "POST"} <= {"/end", "/describe"}
     # Back on the server, the next visit begins there.
     linked.switch(SERVER)
-    expect(linked.page.locator(".vx-badge").first).to_contain_text(given.name)
+    expect(linked.page.locator(".vx-badge").first).to_contain_text("given.png")
     assert not DEVICE.search(Visitor(context, app).page.url)
 
 
@@ -202,9 +198,7 @@ def test_a_file_that_the_server_is_to_open_goes_there_alone(
     (tmp_path / "weights.pth").write_bytes(b"weights")
     page.set_input_files(".vx-pictures .vx-file", tmp_path / "weights.pth")
     expect(page.get_by_role("button", name="Use the server, and send it this picture")).to_be_visible()
-    (tmp_path / "notes.txt").write_text("no picture")
-    page.set_input_files(".vx-pictures .vx-file", tmp_path / "notes.txt")
-    expect(notice(page)).to_contain_text("this browser cannot open it as a picture")
+    visitor.refuse(tmp_path / "notes.txt")
     uploads: list[str] = []
     page.on("request", lambda request: uploads.append(request.url) if "/upload" in request.url else None)
     page.get_by_role("button", name="Send it to the server").click()

@@ -6,7 +6,6 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,6 @@ from vitviz.ui.progress_reports import Report
 from vitviz.ui.records import OpenedRecord
 from vitviz.ui.server.line import Line
 from vitviz.ui.server.routes import EVENT_STREAM, JOIN
-
-
-@pytest.fixture
-def served(bundled: Any, tmp_path_factory: pytest.TempPathFactory, monkeypatch: Any) -> Iterator[RunningApp]:
-    with running_here(bundled, tmp_path_factory.mktemp("queue"), monkeypatch) as found:
-        yield found
 
 
 @pytest.mark.process

@@ -23,7 +23,6 @@ from tests.server_client import (
     form,
     post,
     request_head,
-    running_here,
     wait_until,
 )
 from tests.support.full_disk import FullDisk
@@ -39,15 +38,6 @@ pytestmark = [pytest.mark.hostile, pytest.mark.process]
 Make = Callable[..., Any]
 
 
-@pytest.fixture(scope="module")
-def served(bundled: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
-    folder = tmp_path_factory.mktemp("gradio")
-    with pytest.MonkeyPatch.context() as environment, running_here(bundled, folder, environment) as found:
-        # What the page makes at the start is there.
-        assert health_seconds(found) < 20
-        yield found
-
-
 # The client of these tests, and the reader of forms, log what they do themselves.
 OTHERS = ("httpx", "httpcore", "asyncio", "python_multipart")
 
@@ -60,12 +50,6 @@ def silent(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) 
     printed = capfd.readouterr()
     assert (printed.out, printed.err) == ("", "")
     assert [each for each in caplog.records if not each.name.startswith(OTHERS)] == []
-
-
-def health_seconds(served: RunningApp) -> float:
-    start = time.monotonic()
-    assert exchange(served.port, request_head("GET", "/health")).status == 200
-    return time.monotonic() - start
 
 
 def is_sentence(answer: Answer) -> bool:
@@ -137,10 +121,10 @@ def test_a_large_body_is_refused_before_it_is_there(served: RunningApp, silent: 
 
 def test_a_body_that_nests_is_refused_and_nobody_waits(served: RunningApp) -> None:
     deep = b'{"a":' * 2**18
-    alone = min(health_seconds(served) for _ in range(3))
+    alone = min(served.health_seconds() for _ in range(3))
     with ThreadPoolExecutor(4) as pool:
         answers = [pool.submit(post, served.port, "/gradio_api/queue/join", deep[:JSON_BYTES]) for _ in range(8)]
-        median = sorted(health_seconds(served) for _ in range(9))[4]
+        median = sorted(served.health_seconds() for _ in range(9))[4]
         assert all(answer.result().status in (400, 413, 422) for answer in answers)
     assert median < max(0.2, 10 * alone)
 
@@ -254,24 +238,24 @@ def test_what_nobody_expected_is_one_sentence_and_one_line(
 )
 def test_a_strange_request_is_not_in_the_log(served: RunningApp, silent: None, forged: bytes) -> None:
     assert exchange(served.port, forged).status in (200, 400, 403, 404, 426)
-    assert health_seconds(served) < 5
+    assert served.health_seconds() < 5
 
 
 # Many at once.
 
 
 def test_slow_connections_hold_nobody_up(served: RunningApp) -> None:
-    alone = min(health_seconds(served) for _ in range(3))
+    alone = min(served.health_seconds() for _ in range(3))
     with ExitStack() as stack:
         for number in range(100):
             slow = stack.enter_context(socket.create_connection(("127.0.0.1", served.port)))
             slow.sendall(b"GET /health HTTP/1.1\r\nX-Slow: "[: number % 30])
-        assert sorted(health_seconds(served) for _ in range(9))[4] < max(0.2, 10 * alone)
+        assert sorted(served.health_seconds() for _ in range(9))[4] < max(0.2, 10 * alone)
 
 
 def test_queued_events_hold_up_nobody(served: RunningApp) -> None:
     [index] = [fn._id for fn in served.demo.fns.values() if fn.api_name == "methods"]
-    alone = min(health_seconds(served) for _ in range(3))
+    alone = min(served.health_seconds() for _ in range(3))
     body = json.dumps({"data": [], "fn_index": index, "session_hash": "queue"}).encode()
 
     def join(number: int) -> Answer:
@@ -283,7 +267,7 @@ def test_queued_events_hold_up_nobody(served: RunningApp) -> None:
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(join, range(200)))
     assert all(answer.status == 200 for answer in answers)
-    assert sorted(health_seconds(served) for _ in range(9))[4] < max(0.2, 10 * alone)
+    assert sorted(served.health_seconds() for _ in range(9))[4] < max(0.2, 10 * alone)
 
 
 async def test_one_visitor_has_so_many_short_requests() -> None:

@@ -6,25 +6,18 @@ import json
 import select
 import socket
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-from tests.server_client import RunningApp, exchange, post, request_head, running_here, wait_until
+from tests.server_client import RunningApp, exchange, post, request_head, wait_until
 from vitviz.ui.server import unread_replies
 from vitviz.ui.server.routes import PREFIX
 from vitviz.ui.server.unread_replies import MAX_UNREAD
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture(scope="module")
-def served(bundled: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
-    folder = tmp_path_factory.mktemp("answers")
-    with pytest.MonkeyPatch.context() as environment, running_here(bundled, folder, environment) as found:
-        yield found
 
 
 @pytest.fixture
@@ -65,10 +58,7 @@ def test_one_visitor_has_so_many_calls_and_another_has_their_own(served: Running
     status, answer = call(served, "127.0.0.8")
     assert status == 200
     for each in (answer, found[0][1]):
-        fetched = exchange(
-            served.port, request_head("GET", f"{PREFIX}/call/methods/{each['event_id']}", "Connection: close")
-        )
-        assert fetched.status == 200 and b"complete" in fetched.body
+        assert b"complete" in fetched(served, f"call/methods/{each['event_id']}")
     wait_until(lambda: call(served, "127.0.0.7")[0] == 200, 30)
 
 
@@ -76,23 +66,7 @@ def test_a_call_that_is_fetched_counts_no_more(served: RunningApp, unread: int) 
     for _ in range(unread + 4):
         status, answer = call(served, "127.0.0.6")
         assert status == 200
-        path = f"{PREFIX}/call/methods/{answer['event_id']}"
-        assert b"complete" in exchange(served.port, request_head("GET", path, "Connection: close")).body
-
-
-def open_connections(served: RunningApp, path: str, count: int) -> list[socket.socket]:
-    opened = []
-    for number in range(count):
-        connection = socket.create_connection(("127.0.0.1", served.port), 20)
-        connection.sendall(request_head("GET", path.replace("@", str(number))))
-        opened.append(connection)
-    return opened
-
-
-def health_seconds(served: RunningApp) -> float:
-    start = time.perf_counter()
-    assert exchange(served.port, request_head("GET", "/health", "Connection: close"), seconds=60).status == 200
-    return time.perf_counter() - start
+        assert b"complete" in fetched(served, f"call/methods/{answer['event_id']}")
 
 
 @pytest.mark.parametrize("pages", [16, pytest.param(40, marks=pytest.mark.long)])
@@ -100,12 +74,11 @@ def test_pages_that_are_asked_for_at_once_hold_nobody_up(served: RunningApp, pag
     start = time.perf_counter()
     assert exchange(served.port, request_head("GET", "/", "Connection: close"), seconds=60).status == 200
     page = time.perf_counter() - start
-    opened = open_connections(served, "/", pages)
-    try:
-        assert max(health_seconds(served) for _ in range(3)) < max(1.0, 8 * page)
-    finally:
-        for connection in opened:
-            connection.close()
+    with ExitStack() as stack:
+        for _ in range(pages):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", served.port), 20))
+            connection.sendall(request_head("GET", "/"))
+        assert max(served.health_seconds() for _ in range(3)) < max(1.0, 8 * page)
 
 
 def joined(served: RunningApp, session: str, address: str) -> int:
@@ -126,14 +99,18 @@ def test_a_visitor_has_so_many_pages_that_read_nothing(
 def test_a_page_that_reads_has_its_answers_and_counts_no_more(served: RunningApp, unread: int) -> None:
     for number in range(unread + 4):
         assert joined(served, f"reader{number}", "127.0.0.3") == 200
-        target = f"{PREFIX}/queue/data?session_hash=reader{number}"
-        assert b"process_completed" in exchange(served.port, request_head("GET", target, "Connection: close")).body
+        assert b"process_completed" in fetched(served, f"queue/data?session_hash=reader{number}")
 
 
 def opened(served: RunningApp, session: str) -> socket.socket:
     reader = socket.create_connection(("127.0.0.1", served.port), 20)
     reader.sendall(request_head("GET", f"{PREFIX}/queue/data?session_hash={session}", "Connection: close"))
     return reader
+
+
+def fetched(served: RunningApp, target: str) -> bytes:
+    """All of a stream of events."""
+    return exchange(served.port, request_head("GET", f"{PREFIX}/{target}", "Connection: close")).body
 
 
 def test_a_page_that_opens_the_next_stream_before_the_last_closes_loses_nothing(served: RunningApp) -> None:
@@ -163,8 +140,7 @@ def test_a_page_that_opens_the_next_stream_before_the_last_closes_loses_nothing(
 def test_a_stream_that_is_opened_when_all_is_read_waits_for_the_next_answer(served: RunningApp) -> None:
     """A page asks, and hears the answer by its last stream before it opens the next."""
     assert joined(served, "late", "127.0.0.12") == 200
-    target = f"{PREFIX}/queue/data?session_hash=late"
-    assert b"process_completed" in exchange(served.port, request_head("GET", target, "Connection: close")).body
+    assert b"process_completed" in fetched(served, "queue/data?session_hash=late")
     with opened(served, "late") as reader:
         assert joined(served, "late", "127.0.0.12") == 200
         content = b""
@@ -178,9 +154,3 @@ def test_who_asks_for_too_much_at_once_is_refused(served: RunningApp) -> None:
     with ThreadPoolExecutor(16) as pool:
         found = list(pool.map(lambda _: joined(served, "greedy", "127.0.0.2"), range(MAX_UNREAD + 20)))
     assert found.count(200) == MAX_UNREAD and found.count(429) == 20
-
-
-def test_an_event_of_no_session_is_refused(served: RunningApp) -> None:
-    [index] = [fn._id for fn in served.demo.fns.values() if fn.api_name == "methods"]
-    answer = post(served.port, f"{PREFIX}/queue/join", json.dumps({"data": [], "fn_index": index}).encode())
-    assert answer.status == 422 and b"session_hash = None: expected" in answer.body
