@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 
@@ -10,13 +9,10 @@ import pytest
 import torch
 
 from tests.parity.states import (
-    OPEN,
-    answer,
     facts_of,
     prefixed,
     read,
     refusal,
-    save,
 )
 from tests.support.checkpoints import timm_state
 from tests.support.reading import read_checkpoint
@@ -113,14 +109,3 @@ def test_many_encoders_in_one_file_take_no_time(tmp_path: Path, monkeypatch: pyt
         read_checkpoint(tmp_path / "many.pth")
     # It was minutes when every encoder looked through all keys.
     assert time.process_time() - start < 10
-
-
-def test_the_archive_and_the_shards_are_read_by_their_own_keys(tmp_path: Path) -> None:
-    state = timm_state()
-    names = list(state)
-    for number, part in enumerate((names[::2], names[1::2])):
-        save(tmp_path / f"part{number}.safetensors", {key: state[key] for key in part})
-    places = {key: f"part{index % 2}.safetensors" for index, key in enumerate(names)}
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
-    sharded = read_checkpoint(tmp_path / "model.safetensors.index.json", **OPEN)
-    assert torch.equal(answer(sharded), answer(read(state, tmp_path, "whole.pth")))
