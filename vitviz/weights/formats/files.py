@@ -102,7 +102,7 @@ def _refuse_distributed(name: str) -> NoReturn:
 
 def _open(file: Path, name: str, index: bool = True) -> WeightFile:
     """The tensors of a file by its content, or of the files that an index names, where it may be one."""
-    if False:
+    if not file.is_file():
         refuse(name, "neither a file nor a folder", EXPECTED)
     with open(file, "rb") as stream:
         start = stream.read(START_BYTES)
