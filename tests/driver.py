@@ -23,6 +23,7 @@ from playwright.sync_api import (
     BrowserContext,
     ConsoleMessage,
     Error,
+    FloatRect,
     Locator,
     Page,
     Request,
@@ -252,6 +253,20 @@ def saved_page(browser: Browser, file: Path, size: ViewportSize = DESKTOP) -> It
         page.close()
 
 
+class Watched:
+    """What a page asks for, and the errors that it shows.
+
+    Args:
+        page: that was not opened yet.
+    """
+
+    def __init__(self, page: Page) -> None:
+        self.page, self.requests, self.errors = page, list[Request](), list[str]()
+        page.on("request", self.requests.append)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
+
+
 def context_of(browser: Browser | BrowserContext) -> BrowserContext:
     return browser if isinstance(browser, BrowserContext) else browser.contexts[0]
 
@@ -345,6 +360,13 @@ def canvas_values(page: Page, pane: int = 0) -> np.ndarray:
         pane,
     )
     return np.array([np.nan if value is None else value for value in values])
+
+
+def box_of(part: Locator) -> FloatRect:
+    """Where a part of the page is in the window."""
+    box = part.bounding_box()
+    assert box is not None
+    return box
 
 
 def canvas(page: Page, pane: int = 0) -> Locator:
@@ -507,8 +529,7 @@ def upload(page: Page, file: Any) -> None:
 
 def patch_position(page: Page, analysis: Analysis, row: int, column: int, pane: int = 0) -> dict[str, float]:
     """The middle of a patch, in pixels of the canvas."""
-    edges, layout = canvas(page, pane).bounding_box(), analysis.trace.layout
-    assert edges is not None
+    edges, layout = box_of(canvas(page, pane)), analysis.trace.layout
     left, top, right, bottom = analysis.prepared.geometry.patch_rectangle(
         row, column, layout.grid_height, layout.grid_width
     )
@@ -526,8 +547,7 @@ def click_cell(page: Page, analysis: Analysis, layer: int, head: int | None = No
     """Click a cell of the sheet; without a head, the first of its row, which fuses all."""
     close_menus(page)
     sheet, heads = page.locator(".vx-sheet"), analysis.trace.queries[0].shape[0]
-    edges = sheet.bounding_box()
-    assert edges is not None
+    edges = box_of(sheet)
     # SHEET_MARGIN of sheet.js.
     column = 0 if head is None else head + 1
     x = 26 + (edges["width"] - 26) * (column + 0.5) / (heads + 1)

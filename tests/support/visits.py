@@ -6,10 +6,14 @@ import asyncio
 import base64
 import json
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
+
+from gradio.context import LocalContext
 
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.pictures import upload_of
@@ -32,6 +36,14 @@ def event_loop() -> asyncio.AbstractEventLoop:
 def on_loop(work: Coroutine[Any, Any, Result]) -> Result:
     """The result of a coroutine that runs there."""
     return asyncio.run_coroutine_threadsafe(work, event_loop()).result()
+
+
+@contextmanager
+def by_visitor(address: str) -> Iterator[None]:
+    """Requests are those of a visitor of this address."""
+    token = LocalContext.request.set(SimpleNamespace(client=SimpleNamespace(host=address)))  # type: ignore[arg-type]
+    yield
+    LocalContext.request.reset(token)
 
 
 class Visit:

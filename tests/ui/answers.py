@@ -23,7 +23,7 @@ from playwright.sync_api import Page
 import vitviz
 from tests.driver import EXPLORER, settle
 from tests.support.example import ROOT
-from tests.ui.explorer.test_explorer_files import allowed
+from tests.ui.explorer.test_explorer_files import expected_map
 from vitviz import METHODS, Analysis, Heatmap, Model, Style, contrast, likeness, margin
 from vitviz.attribution.parameters import ClassTarget, LayerNumber, Token
 from vitviz.models.targets import TargetChoice
@@ -169,11 +169,8 @@ class Expected:
         query = self.view.parameters.get("query", self.layout.default_query)
         if self.view.method == "attention" and query != "patches":
             token = self.layout.index(query)
-            error = allowed(self.analysis.trace, self.parameter("layer"))
-            error = error[:, token] if self.parameter("direction") == "row" else error[:, :, token]
-            head = self.parameter("head")
-            found: np.ndarray = (error[head] if isinstance(head, int) else error.amax(0)).numpy()
-            return found
+            asked = (self.parameter(name) for name in ("layer", "head"))
+            return expected_map(self.analysis.trace, *asked, token, self.parameter("direction"))[1]
         return 1e-3 * float(np.nanmax(np.abs(self.values))) + 1e-9
 
     def parameter(self, name: str) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,6 +82,15 @@ def client(address: str) -> Client:
 def found(client: Client) -> dict[str, Any]:
     """What /analyze says of the example."""
     return dict(client.predict(image=PHOTO, api_name="/analyze"))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time of what is kept and of lines, in its only item."""
+    now = [100.0]
+    for module in ("holdings", "server.line"):
+        monkeypatch.setattr(f"vitviz.ui.{module}.time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
 
 
 @pytest.fixture

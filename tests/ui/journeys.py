@@ -18,6 +18,7 @@ from playwright.sync_api import Browser, Error, Page
 from tests.driver import (
     EXPLORER,
     UNFOLD,
+    box_of,
     canvas,
     close_menus,
     new_page,
@@ -118,8 +119,7 @@ class Journey:
 
     def token(self) -> str:
         close_menus(self.page)
-        edges = canvas(self.page).bounding_box()
-        assert edges is not None
+        edges = box_of(canvas(self.page))
         across, down = self.random.uniform(0.3, 0.7), self.random.uniform(0.3, 0.7)
         canvas(self.page).click(position={"x": across * edges["width"], "y": down * edges["height"]})
         return f"{across:.3f} {down:.3f}"

@@ -11,12 +11,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gradio.context import LocalContext
 from PIL import Image
 
 import vitviz
 from tests.support.makers import MakeModel
-from tests.support.visits import on_loop
+from tests.support.visits import by_visitor, on_loop
 from vitviz import Analysis, Model
 from vitviz.analysis.recomputable import kept_bytes
 from vitviz.attribution import METHODS
@@ -72,14 +71,6 @@ def test_threads_keep_the_bound() -> None:
     assert len(found) == found.total == 100
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time, in its only item."""
-    now = [100.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    return now
-
-
 def test_who_sends_most_takes_from_nobody_else() -> None:
     found = Holdings[str](10)
     theirs = [found.key(f"{visitor}'s {number}", visitor) for visitor in ("anna", "ben") for number in range(2)]
@@ -132,10 +123,6 @@ def test_what_nobody_uses_is_dropped_after_a_while(clock: list[float]) -> None:
 # ---- analyses ----
 
 
-def as_visitor(number: int) -> None:
-    LocalContext.request.set(SimpleNamespace(client=SimpleNamespace(host=f"10.0.0.{number}")))  # type: ignore[arg-type]
-
-
 def test_forty_visitors_keep_their_analyses_in_the_default(bundled: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each visitor looks at nine pictures with two of them at a time, as two views have them."""
     monkeypatch.setattr("vitviz.ui.server.settings.memory", lambda: 6 * 2**30)
@@ -152,8 +139,8 @@ def test_forty_visitors_keep_their_analyses_in_the_default(bundled: Model, monke
     async def visit() -> None:
         for number in range(PICTURES * VISITORS):
             visitor = number % VISITORS
-            as_visitor(visitor)
-            uid, _ = await service.analyze(bundled, upload)
+            with by_visitor(f"10.0.0.{visitor}"):
+                uid, _ = await service.analyze(bundled, upload)
             latest[visitor] = [*latest.get(visitor, [])[-1:], uid]
             for each in latest[visitor]:
                 # It raises for one that has expired.
@@ -170,8 +157,8 @@ def test_one_visitors_analyses_drop_nobody_elses(make_model: MakeModel, picture:
     service = AnalysisService(model, ServerSettings(cache_bytes=6 * size))
 
     async def analyze(visitor: int) -> str:
-        as_visitor(visitor)
-        return (await service.analyze(model, picture))[0]
+        with by_visitor(f"10.0.0.{visitor}"):
+            return (await service.analyze(model, picture))[0]
 
     mine = on_loop(analyze(1))
     theirs = [on_loop(analyze(2)) for _ in range(12)]

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.driver import (
+    box_of,
     canvas,
     canvas_values,
     caption,
@@ -83,8 +84,7 @@ def test_what_the_model_does_not_see_is_dimmed_and_cannot_be_asked(
 ) -> None:
     with page_at(browser, address, "method=attention&fit=crop") as page:
         check_page(page, library)
-        edges = canvas(page).bounding_box()
-        assert edges is not None
+        edges = box_of(canvas(page))
         canvas(page).click(position={"x": 0.03 * edges["width"], "y": 0.5 * edges["height"]})
         assert first_view(page)["parameters"] == {}
 
@@ -182,8 +182,7 @@ def test_a_cell_of_the_sheet_is_previewed_and_leads_from_any_map_to_attention(
     page: Page, example: Analysis, library: Library
 ) -> None:
     choose_method(page, "relevance")
-    edges = page.locator(".vx-sheet").bounding_box()
-    assert edges is not None
+    edges = box_of(page.locator(".vx-sheet"))
     # The last column of the second row.
     place = {"x": edges["width"] * 0.97, "y": 18 + (edges["height"] - 18) * 1.5 / example.trace.layers}
     page.locator(".vx-sheet").hover(position=place)

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 import vitviz
 from tests.driver import (
     EXPLORER,
+    box_of,
     choose_layout,
     choose_method,
     close_menus,
@@ -151,8 +152,8 @@ def check_fit(page: Page, width: int) -> None:
     """Whatever is opened, nothing is wider than the screen."""
     settle(page)
     # The picture is on the first screen.
-    edges = page.locator(".vx-canvas").first.bounding_box()
-    assert edges is not None and edges["y"] + edges["height"] / 2 < 900
+    edges = box_of(page.locator(".vx-canvas").first)
+    assert edges["y"] + edges["height"] / 2 < 900
     for panel in ("", "compare", "switches", "save", "model"):
         if panel:
             open_panel(page, panel)

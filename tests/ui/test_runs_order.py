@@ -8,16 +8,14 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gradio.context import LocalContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.server_client import wait_until
-from tests.support.visits import OTHER_PAGE, PAGE, STATE, Visit, on_loop
+from tests.support.visits import OTHER_PAGE, PAGE, STATE, Visit, by_visitor, on_loop
 from vitviz.errors.kinds import MethodError
 from vitviz.ui import handlers as handlers_module
 from vitviz.ui import runs as runs_module
@@ -141,9 +139,8 @@ def test_one_visitor_has_so_many_runs(visit: Visit) -> None:
     assert held.count == 1
     with pytest.raises(RequestError, match="wait for them"):
         visit.run("map")
-    visitor = LocalContext.request.set(SimpleNamespace(client=SimpleNamespace(host="127.0.0.9")))  # type: ignore[arg-type]
-    assert "failed" in Visit(visit.runs, OTHER_PAGE).run("rank")
-    LocalContext.request.reset(visitor)
+    with by_visitor("127.0.0.9"):
+        assert "failed" in Visit(visit.runs, OTHER_PAGE).run("rank")
     held.release.set()
     for thread in threads:
         thread.join(30)

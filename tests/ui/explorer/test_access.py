@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 from tests.driver import (
     NEXT_FRAMES,
     ask,
+    box_of,
     canvas,
     caption,
     choose_method,
@@ -196,8 +197,8 @@ def test_a_finger_finds_every_button(phone: BrowserContext, app: SmallApp) -> No
             choose_method(page, method)
             page.evaluate(FOLD)
             page.evaluate("scrollTo(0, 0)")
-            edges = canvas(page).bounding_box()
-            assert edges is not None and edges["y"] + edges["height"] <= 844, method
+            edges = box_of(canvas(page))
+            assert edges["y"] + edges["height"] <= 844, method
             open_everything(page)
             assert page.evaluate(SMALL, TARGET) == [], method
             assert page.evaluate("document.documentElement.scrollWidth") <= 390, method
@@ -207,8 +208,7 @@ def test_a_tap_asks_a_long_press_pins_and_the_page_still_scrolls(phone: BrowserC
     with page_at(phone, app.address) as page:
         page.set_viewport_size({"width": 320, "height": 640})
         settle(page)
-        shown, edges = canvas(page), canvas(page).bounding_box()
-        assert edges is not None
+        shown, edges = canvas(page), box_of(canvas(page))
 
         def touch(name: str, row: int, column: int) -> dict[str, float]:
             """Have a finger on the middle of a patch do something there; returns where that is in the window."""
@@ -244,8 +244,8 @@ def test_a_tap_asks_a_long_press_pins_and_the_page_still_scrolls(phone: BrowserC
             finger = touch("pointermove", row, column)
             expect(caption(page)).to_contain_text(f"Attention from patch ({row}, {column})")
             # The fingertip hides the square, which is shown above it.
-            lens = page.locator(".vx-lens").bounding_box()
-            assert lens is not None and lens["y"] + lens["height"] < finger["clientY"]
+            lens = box_of(page.locator(".vx-lens"))
+            assert lens["y"] + lens["height"] < finger["clientY"]
             assert lens["x"] <= finger["clientX"] <= lens["x"] + lens["width"]
         touch("pointerup", 2, 4)
         expect(page.locator(".vx-lens")).to_be_hidden()
@@ -258,8 +258,7 @@ def test_a_finger_that_scrolls_chooses_nothing_and_one_that_paints_hides(phone: 
         fingers = page.context.new_cdp_session(page)
 
         def swipe(shown: Locator, across: float, down: float, steps: int = 8) -> None:
-            edges = shown.bounding_box()
-            assert edges is not None
+            edges = box_of(shown)
             x, y = edges["x"] + edges["width"] / 2, edges["y"] + edges["height"] / 2
             points = [{"x": x + across * step / steps, "y": y + down * step / steps} for step in range(steps + 1)]
             fingers.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": points[:1]})
@@ -288,8 +287,7 @@ def test_a_finger_that_scrolls_chooses_nothing_and_one_that_paints_hides(phone: 
         canvas(page).tap(position=patch_position(page, app.analysis, row, column))
         assert [row, column] not in first_view(page)["patches_off"]
         # Two fingers zoom: what the first one painted before the second came is shown again.
-        kept, edges = first_view(page)["patches_off"], canvas(page).bounding_box()
-        assert edges is not None
+        kept, edges = first_view(page)["patches_off"], box_of(canvas(page))
         for name, fingertips in (("touchStart", [9]), ("touchMove", [60]), ("touchStart", [60, 9]), ("touchEnd", [])):
             points = [{"x": edges["x"] + x, "y": edges["y"] + 9, "id": at} for at, x in enumerate(fingertips)]
             fingers.send("Input.dispatchTouchEvent", {"type": name, "touchPoints": points})

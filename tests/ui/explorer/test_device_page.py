@@ -19,7 +19,9 @@ from safetensors.torch import load
 
 import vitviz
 from tests.driver import (
+    DESKTOP,
     EXPLORER,
+    Watched,
     ask,
     canvas_values,
     caption,
@@ -77,18 +79,13 @@ def small_file(small: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_file(small, tmp_path_factory.mktemp("device") / "small.html", picture=EXAMPLE, name=EXAMPLE.name)
 
 
-class Visit:
-    """A page in a context of its own, with all that it asked for and complained of."""
+class Visit(Watched):
+    """A page in a context of its own."""
 
     def __init__(self, browser: Browser, address: str, *, is_offline: bool = False) -> None:
-        self.context = browser.new_context(viewport={"width": 1400, "height": 1000})
+        self.context = browser.new_context(viewport=DESKTOP)
         self.context.set_offline(is_offline)
-        self.page = self.context.new_page()
-        self.requests: list[str] = []
-        self.errors: list[str] = []
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
+        super().__init__(self.context.new_page())
         self.page.goto(address)
         expect(self.page.locator(".vx-canvas").first).to_have_attribute("data-loaded", "page")
 
@@ -99,7 +96,7 @@ class Visit:
         self.context.close()
 
     def requests_but(self, *beginnings: str) -> list[str]:
-        return [url for url in self.requests if not url.startswith(beginnings)]
+        return [request.url for request in self.requests if not request.url.startswith(beginnings)]
 
 
 def show(page: Page, path: Path) -> None:
@@ -270,7 +267,7 @@ def test_as_a_folder_its_policy_is_strict_and_it_asks_for_its_own_files_alone(
         expect(visit.page.locator(".vx-badge").first).to_contain_text("second")
         settle(visit.page)
         compare(visit.page, other, tmp_path / "turned.png")
-        asked = [url.rpartition("/")[2] for url in visit.requests[before:] if url.startswith("http")]
+        asked = [each.url.rpartition("/")[2] for each in visit.requests[before:]]
         assert "model-1.gz" in asked
         assert visit.requests_but(address, "blob:", "data:") == [] and visit.errors == []
 

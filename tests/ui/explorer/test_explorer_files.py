@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load
@@ -56,6 +57,19 @@ def most_wrong(trace: AttentionTrace, layer: int) -> torch.Tensor:
 def allowed(trace: AttentionTrace, layer: int) -> torch.Tensor:
     """How far a weight may be off: ``"head query key"``."""
     return trace.weights(layer).double() * (most_wrong(trace, layer).exp() - 1) + 1e-6
+
+
+def expected_map(
+    trace: AttentionTrace, layer: int, head: int | str, token: int, way: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Weights of a token of a head or of fused heads, and how far a page may be off: ``"token"``."""
+    wrong = allowed(trace, layer).numpy()
+    if isinstance(head, str):
+        return trace.fused(layer, head).numpy()[token], wrong[:, token].max(0)
+    weights = trace.weights(layer).numpy()
+    return (
+        (weights[head, token], wrong[head, token]) if way == "row" else (weights[head, :, token], wrong[head, :, token])
+    )
 
 
 @pytest.mark.parametrize("changes", [{}, {"register_tokens": 4}, {"cls_token": False, "pooling": "mean"}, {"heads": 1}])

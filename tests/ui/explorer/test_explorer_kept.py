@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 import vitviz
 from tests.driver import (
     NEXT_FRAMES,
+    box_of,
     canvas,
     caption,
     choose_example,
@@ -41,10 +42,10 @@ def test_a_very_wide_or_tall_picture_fits_the_screen(browser: Browser, tmp_path:
         file = tmp_path / "explorer.html"
         file.write_text(whole_page(analysis))
         with saved_page(browser, file, {"width": 700, "height": 450}) as page:
-            edges, sheet = canvas(page).bounding_box(), page.locator(".vx-sheet").bounding_box()
-            assert edges is not None and edges["height"] <= 450 and edges["width"] <= 700
+            edges, sheet = box_of(canvas(page)), box_of(page.locator(".vx-sheet"))
+            assert edges["height"] <= 450 and edges["width"] <= 700
             assert edges["width"] / edges["height"] == pytest.approx(shape[1] / shape[0], rel=0.05)
-            assert sheet is not None and 0.2 * sheet["width"] < sheet["height"] < 2.5 * sheet["width"]
+            assert 0.2 * sheet["width"] < sheet["height"] < 2.5 * sheet["width"]
             canvas(page).hover(position={"x": edges["width"] * 0.7, "y": edges["height"] * 0.7})
             expect(caption(page)).to_contain_text("Attention from patch (5, 5)")
             assert page.evaluate("document.documentElement.scrollWidth") <= 700
@@ -72,8 +73,7 @@ def test_while_a_layer_is_fetched_others_are_explored(cifar_page: Page, cifar: S
     canvas(page).hover(position=patch_position(page, rocket, 2, 3))
     best = rocket.attention(layer=1, query=(2, 3)).token_map.strongest
     expect(caption(page)).to_contain_text(f"layer 1 of 0–2, mean of 2 heads. Strongest: patch {best} with 0.")
-    sheet = page.locator(".vx-sheet").bounding_box()
-    assert sheet is not None
+    sheet = box_of(page.locator(".vx-sheet"))
     page.locator(".vx-sheet").hover(position={"x": sheet["width"] - 5, "y": sheet["height"] - 5})
     expect(page.locator(".vx-cell")).to_have_text("Layer 2 is being fetched …")
     for name in held.keys() - {"layer 1"}:

@@ -19,7 +19,7 @@ import vitviz
 from tests.firefox import ADVICE, VARIABLE, Firefox, find_firefox, running_firefox
 from tests.support.example import EXAMPLE
 from tests.ui.explorer.page_driver import EXPLORER, LAYERS, SHAPES, made
-from tests.ui.explorer.test_explorer_files import allowed
+from tests.ui.explorer.test_explorer_files import expected_map
 from vitviz import Analysis, Style
 from vitviz.ui.explorer.saved_page import whole_page
 
@@ -65,17 +65,11 @@ def expect_caption(page: Firefox, text: str) -> None:
 
 def check_attention(page: Firefox, analysis: Analysis, layer: int, token: int) -> None:
     """What the page computes of a token in a layer is the library's, as far as the stated error allows."""
-    weights, wrong = analysis.trace.weights(layer).numpy(), allowed(analysis.trace, layer).numpy()
-    heads = range(len(weights))
-    for head, direction in [*product(heads, ("row", "column")), *product(("mean", "max", "min"), ("row",))]:
-        asked = json.dumps([layer, head, token, direction])
+    heads = range(analysis.trace.heads)
+    for head, way in [*product(heads, ("row", "column")), *product(("mean", "max", "min"), ("row",))]:
+        asked = json.dumps([layer, head, token, way])
         found = page.evaluate(f"Array.from({EXPLORER}.panes[0].attention.map(...{asked}))")
-        if isinstance(head, str):
-            expected, most = analysis.trace.fused(layer, head).numpy()[token], wrong[:, token].max(0)
-        else:
-            expected, most = (
-                each[head, token] if direction == "row" else each[head, :, token] for each in (weights, wrong)
-            )
+        expected, most = expected_map(analysis.trace, layer, head, token, way)
         assert (np.abs(np.array(found) - expected) <= most).all(), asked
 
 

@@ -11,7 +11,7 @@ import vitviz
 from tests.support.example import EXAMPLE
 from tests.support.node import in_node
 from tests.ui.explorer.page_driver import HEADS, LAYERS, SHAPES, made
-from tests.ui.explorer.test_explorer_files import allowed
+from tests.ui.explorer.test_explorer_files import expected_map
 from vitviz.attribution.rollout import rollout_matrix
 from vitviz.errors.number_text import digits, percent
 from vitviz.ui.packs import file_names, pack
@@ -74,13 +74,9 @@ def test_attention_and_rollout_are_those_of_the_library(name: str) -> None:
     files = {each: base64.b64encode(pack(trace, each)).decode() for each in file_names(trace)}
     value = {"facts": facts, "files": files, "asked": asked, "tokens": tokens}
     maps, rollouts = in_node({"attention.js": "Attention", "packs.js": "readPack"}, COMPUTED, value)
-    layers = [(trace.weights(layer).numpy(), allowed(trace, layer).numpy()) for layer in range(LAYERS)]
-    for (layer, head, token, way), found in zip(asked, maps, strict=True):
-        if isinstance(head, str):
-            expected, most = trace.fused(layer, head).numpy()[token], layers[layer][1][:, token].max(0)
-        else:
-            expected, most = (each[head, token] if way == "row" else each[head, :, token] for each in layers[layer])
-        assert (np.abs(np.array(found) - expected) <= most).all(), (layer, head, token, way)
+    for each, found in zip(asked, maps, strict=True):
+        expected, most = expected_map(trace, *each)
+        assert (np.abs(np.array(found) - expected) <= most).all(), each
     assert max(map(max, maps)) > 3 / layout.token_count
     whole = rollout_matrix(trace).numpy()
     np.testing.assert_allclose(rollouts, whole[tokens], atol=1e-3 * whole.max())

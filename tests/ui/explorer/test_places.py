@@ -10,12 +10,13 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 import vitviz
 from tests.driver import (
+    Watched,
     ask,
     canvas_values,
     choose_layout,
@@ -49,22 +50,18 @@ def app() -> Iterator[SmallApp]:
         yield running
 
 
-class Visitor:
-    """A visitor with a browser of their own, and all requests of their page."""
+class Visitor(Watched):
+    """A visitor with a browser of their own."""
 
     def __init__(self, context: BrowserContext, app: SmallApp, link: str = "") -> None:
-        self.page: Page = context.new_page()
-        self.requests: list[tuple[str, str]] = []
-        self.errors: list[str] = []
-        self.page.on("request", self._note)
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        super().__init__(context.new_page())
         self.page.goto(f"{app.address}/{link}")
         settle(self.page)
 
-    def _note(self, request: Request) -> None:
-        parts = urlsplit(request.url)
-        if parts.scheme not in ("blob", "data"):
-            self.requests.append((request.method, parts.path))
+    def asked(self) -> set[tuple[str, str]]:
+        """The methods and paths of all requests to the app."""
+        parts = [(each.method, urlsplit(each.url)) for each in self.requests]
+        return {(method, url.path) for method, url in parts if url.scheme not in ("blob", "data")}
 
     def switch(self, place: re.Pattern[str]) -> None:
         """Let the other place compute, by the button of the picture's menu."""
@@ -123,7 +120,7 @@ def test_what_is_shown_goes_to_the_device_and_nothing_is_sent_until_it_comes_bac
     ask(page, "layers")
     click_patch(page, analysis, 2, 3)
     # Until somebody chooses it, nothing of it is loaded.
-    assert not [path for _, path in visitor.requests if path.startswith("/device")]
+    assert not [path for _, path in visitor.asked() if path.startswith("/device")]
     expect(hint).to_contain_text("It goes to the server that runs this page.")
     visitor.requests.clear()
     visitor.switch(DEVICE)
@@ -143,7 +140,7 @@ def test_what_is_shown_goes_to_the_device_and_nothing_is_sent_until_it_comes_bac
     visitor.refuse(tmp_path / "notes.txt")
     expect(page.get_by_role("button", name="Send it to the server")).to_be_visible()
     expect(page.locator(".vx-absent")).to_contain_text("Only the app computes attention flow")
-    others = {path for method, path in visitor.requests if method != "GET" or not path.startswith("/device/")}
+    others = {path for method, path in visitor.asked() if method != "GET" or not path.startswith("/device/")}
     # The server's page asks for the picture that it hands on, and ends its runs.
     assert [path for path in others if not re.fullmatch(r"/end|/files/[^/]+/picture", path)] == []
     # The visitor switches back.
@@ -151,7 +148,7 @@ def test_what_is_shown_goes_to_the_device_and_nothing_is_sent_until_it_comes_bac
     show(page, "rollout")
     expect(page.locator(PLACE)).to_have_text("Send this picture to the server, which does more")
     visitor.switch(SERVER)
-    assert ("POST", "/upload") in visitor.requests and first_view(page)["method"] == "rollout"
+    assert ("POST", "/upload") in visitor.asked() and first_view(page)["method"] == "rollout"
     expect(page.locator(".vx-badge").first).to_contain_text("second.png")
     # Nothing of it stays in the browser.
     assert page.evaluate("async () => [(await indexedDB.databases()).length, sessionStorage.length]") == [0, 0]
@@ -179,7 +176,7 @@ def test_the_choice_is_remembered_and_no_picture_goes_to_the_server_from_a_link(
     linked.give(picture(tmp_path / "given.png", 2))
     assert DEVICE.search(linked.page.url)
     expect(notice(linked.page)).to_contain_text("Only the server computes the map that was shown.")
-    assert {path for method, path in linked.requests if method == "POST"} <= {"/end", "/describe"}
+    assert {path for method, path in linked.asked() if method == "POST"} <= {"/end", "/describe"}
     # Back on the server, the next visit begins there.
     linked.switch(SERVER)
     expect(linked.page.locator(".vx-badge").first).to_contain_text("given.png")
@@ -226,7 +223,7 @@ def test_no_page_takes_a_picture_that_another_tab_hands_on(context: BrowserConte
     visitor.switch(DEVICE)
     visitor.switch(SERVER)
     expect(notice(visitor.page)).to_contain_text("Your pictures go to the server now.")
-    assert ("POST", "/upload") not in visitor.requests
+    assert ("POST", "/upload") not in visitor.asked()
     assert visitor.page.evaluate("async () => (await indexedDB.databases()).map(({ version }) => version)") == [1]
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from gradio.context import LocalContext
 
+from tests.support.visits import by_visitor
 from vitviz.errors.kinds import LimitError
 from vitviz.ui.server import files
 from vitviz.ui.server.files import MIN_BYTES, Folder, own_folder
@@ -21,41 +20,24 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
     return Folder(4 * MIN_BYTES + 100, 60)
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time, in its only item."""
-    now = [100.0]
-    monkeypatch.setattr("vitviz.ui.holdings.time", SimpleNamespace(monotonic=lambda: now[0]))
-    return now
-
-
-def visit(address: str) -> None:
-    request: Any = SimpleNamespace(client=SimpleNamespace(host=address))
-    LocalContext.request.set(request)
-
-
-@pytest.fixture(autouse=True)
-def nobody() -> Any:
-    yield
-    LocalContext.request.set(None)
-
-
 def test_who_fills_the_disk_loses_their_own_files(folder: Folder) -> None:
-    visit("10.0.0.1")
-    mine = folder.keep(b"mine", "cat.png")
-    visit("10.0.0.2")
-    flood = [folder.keep(b"1", "a.png") for _ in range(20)]
+    with by_visitor("10.0.0.1"):
+        mine = folder.keep(b"mine", "cat.png")
+    with by_visitor("10.0.0.2"):
+        flood = [folder.keep(b"1", "a.png") for _ in range(20)]
     assert mine.is_file() and [path.is_file() for path in flood] == [False] * 17 + [True] * 3
     assert not flood[0].parent.exists()
 
 
 def test_what_is_being_written_counts_and_ends_when_there_is_no_room(folder: Folder) -> None:
-    visit("10.0.0.2")
-    with pytest.raises(LimitError, match="no room for more files of yours"), folder.new("large.bin") as file:
+    with (
+        by_visitor("10.0.0.2"),
+        pytest.raises(LimitError, match="no room for more files of yours"),
+        folder.new("large.bin") as file,
+    ):
         file.write(bytes(3 * MIN_BYTES))
-        visit("10.0.0.1")
-        mine = folder.keep(bytes(100), "cat.png")
-        visit("10.0.0.2")
+        with by_visitor("10.0.0.1"):
+            mine = folder.keep(bytes(100), "cat.png")
         file.write(b"1")
     assert mine.is_file() and list(folder.path.iterdir()) == [mine.parent]
     with pytest.raises(LimitError), folder.borrow() as grow:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import gc
 import threading
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gradio.context import LocalContext
 
 import vitviz.ui.service
 from tests.support.makers import MakeModel
-from tests.support.visits import on_loop
+from tests.support.visits import by_visitor, on_loop
 from vitviz.errors.kinds import LimitError
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ProgressReport, Report, RunEnded, Step
@@ -39,11 +36,8 @@ from vitviz.worker import NICENESS
 
 def test_a_visitor_is_who_sent_the_request() -> None:
     def asked(address: str) -> str:
-        token = LocalContext.request.set(SimpleNamespace(client=SimpleNamespace(host=address)))  # type: ignore[arg-type]
-        try:
+        with by_visitor(address):
             return current_visitor()
-        finally:
-            LocalContext.request.reset(token)
 
     assert current_visitor() == ""
     assert asked("127.0.0.1") == "127.0.0.1" != asked("127.0.0.2")
@@ -64,23 +58,14 @@ class Held:
 
 def by(address: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     """Work of a visitor, which has begun to wait."""
-    context = contextvars.copy_context()
-    context.run(LocalContext.request.set, SimpleNamespace(client=SimpleNamespace(host=address)))  # type: ignore[arg-type]
-    return context.run(asyncio.get_running_loop().create_task, work)
+    with by_visitor(address):
+        return asyncio.get_running_loop().create_task(work)
 
 
 @pytest.fixture(autouse=True)
 def clocks() -> None:
     """No visitor has used a place."""
     CLOCKS.clear()
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time, in its only item."""
-    now = [100.0]
-    monkeypatch.setattr("vitviz.ui.server.line.time", SimpleNamespace(monotonic=lambda: now[0]))
-    return now
 
 
 class Turns:
