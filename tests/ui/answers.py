@@ -269,6 +269,11 @@ class Expected:
     def has_token(self) -> bool:
         return any(isinstance(each.kind, Token) for each in METHODS[self.view.method].parameters)
 
+    def edges(self, heatmap: Heatmap, patch: tuple[int, int]) -> list[int]:
+        """Left, top, right and bottom of a patch, in pixels."""
+        rectangle = heatmap.geometry.patch_rectangle(*patch, self.layout.grid_height, self.layout.grid_width)
+        return [round(each) for each in rectangle]
+
     def check_picture(self, address: str, state: PageState, scale: FittedScale) -> None:
         with Image.open(io.BytesIO(base64.b64decode(address.partition(",")[2]))) as opened:
             shown = opened.convert("RGB")
@@ -281,8 +286,7 @@ class Expected:
         compared = np.ones(found.shape[:2], dtype=bool)
         if self.itself is not None and isinstance(query, tuple):
             # The page leaves this patch clear, as far as its neighbours do not reach into it; the library colours it.
-            rows, columns = self.layout.grid_height, self.layout.grid_width
-            left, top, right, bottom = (round(each) for each in resized.geometry.patch_rectangle(*query, rows, columns))
+            left, top, right, bottom = self.edges(resized, query)
             across, down = right - left, bottom - top
             is_sharp = not state.smooth and not state.grid
             # In a grid of 3 × 3, a whole patch around the middle one would leave nothing.
@@ -299,10 +303,7 @@ class Expected:
         assert float(difference[compared & ~lines].mean()) < MAX_LEVELS, "the canvas shows another picture"
         # The frame of the asking patch lies on lines, too; each draws its own.
         if mark is not None:
-            left, top, right, bottom = (
-                round(each)
-                for each in resized.geometry.patch_rectangle(*mark, self.layout.grid_height, self.layout.grid_width)
-            )
+            left, top, right, bottom = self.edges(resized, mark)
             compared[max(top - LINE_PX, 0) : bottom + LINE_PX, max(left - LINE_PX, 0) : right + LINE_PX] = False
         # Canvas and library smooth the edges of a line in their own ways: its light, spread around it, is one.
         spread = (np.asarray(each.filter(BoxBlur(LINE_PX)), dtype=np.float32) for each in pictures[:2])

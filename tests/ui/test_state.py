@@ -151,8 +151,7 @@ def test_a_state_gets_the_values_of_its_model_and_says_each_change(make_model: M
 
 
 def test_a_class_map_of_a_model_without_classes_is_never_another_map_without_a_word(make_model: MakeModel) -> None:
-    model = make_model(classes=0)
-    seen = shown(model)
+    seen = shown(make_model(classes=0))
     state, notes = normalize(read_link("?method=relevance&p.target=cat&p.query=3,5").state, [seen])
     # It can still be about likeness.
     assert state.views[0] == View(method="relevance", parameters={"query": (3, 5)})
@@ -180,8 +179,7 @@ CLASS_TARGETS: list[tuple[dict[str, Any], str]] = [
 def test_a_target_of_several_parts_is_a_state_and_a_link(
     make_model: MakeModel, target: dict[str, Any], words: str, classes: int
 ) -> None:
-    model = make_model(classes=classes)
-    seen = shown(model)
+    seen = shown(make_model(classes=classes))
     state = PageState((View(method="relevance", parameters={"target": target}),))
     found, notes = normalize(state, [seen])
     if not classes and "like" not in target and "patch" not in target:
@@ -221,8 +219,7 @@ def test_defaults_of_a_model_are_left_out_and_last_layers_are_counted_from_0(mak
         for parameters in ({"layer": -1, "head": "mean", "query": query}, {"layer": 2, "direction": "row"}):
             state, notes = normalize(PageState((View(parameters=parameters),)), [seen])
             assert state.views[0].parameters == {} and notes == []
-    pooled = make_model(cls_token=False, pooling="attention")
-    seen = shown(pooled)
+    seen = shown(make_model(cls_token=False, pooling="attention"))
     # There the default starts from what is no token.
     assert normalize(PageState((View(parameters={"query": PATCHES}),)), [seen])[0].views[0].parameters == {
         "query": PATCHES
@@ -230,8 +227,7 @@ def test_defaults_of_a_model_are_left_out_and_last_layers_are_counted_from_0(mak
 
 
 def test_likeness_to_a_patch_is_seen_by_all_patches_unless_another_token_is_chosen(make_model: MakeModel) -> None:
-    model = make_model()
-    seen = shown(model)
+    seen = shown(make_model())
     for target, default, other in (
         ({"patch": (0, 1)}, PATCHES, "cls"),
         ({"like": "example:rocket.jpg"}, "cls", PATCHES),

@@ -6,9 +6,7 @@ import asyncio
 import logging
 import resource
 from collections.abc import Iterator
-from contextlib import ExitStack
 from errno import EMFILE
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -94,29 +92,19 @@ async def test_one_connection_too_many_is_refused_and_an_idle_one_ends(
     for _ in range(3):
         asyncio.get_running_loop().call_exception_handler({"message": "no", "exception": OSError(EMFILE, "no")})
     assert len(caplog.records) == 1
-    with Guests(port) as guests:
-        first, second = await guests.come(), await guests.come()
-        refused = await guests.come()
-        assert b" 429 " in await refused.reader.read()
-        second.writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert (await second.reader.readline()).split()[1] == b"200"
-        # It has sent nothing.
-        assert await first.reader.read() == b""
-        third = await guests.come()
-        third.writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert (await third.reader.readline()).split()[1] == b"200"
+    ask = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+    (silent, first), (reader, second), (refused, third) = [
+        await asyncio.open_connection("127.0.0.1", port) for _ in range(3)
+    ]
+    assert b" 429 " in await refused.read()
+    second.write(ask)
+    assert (await reader.readline()).split()[1] == b"200"
+    # It has sent nothing.
+    assert await silent.read() == b""
+    again, fourth = await asyncio.open_connection("127.0.0.1", port)
+    fourth.write(ask)
+    assert (await again.readline()).split()[1] == b"200"
+    for writer in (first, second, third, fourth):
+        writer.close()
     server.should_exit = True
     await serving
-
-
-class Guests(ExitStack):
-    """Opens connections, and closes them all at the end."""
-
-    def __init__(self, port: int) -> None:
-        super().__init__()
-        self.port = port
-
-    async def come(self) -> SimpleNamespace:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        self.callback(writer.close)
-        return SimpleNamespace(reader=reader, writer=writer)
