@@ -262,7 +262,7 @@ class Watched:
 
     def __init__(self, page: Page) -> None:
         self.page, self.requests, self.errors = page, list[Request](), list[str]()
-        page.on("request", self.requests.append)
+        page.on("request", lambda request: self.requests.append(request))
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
 
