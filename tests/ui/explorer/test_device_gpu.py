@@ -103,15 +103,22 @@ def gpu_page(software_browser: Browser) -> Iterator[Page]:
         yield page
 
 
+def device_of(model: Model, shaders: str = "", *, software: bool = True, faults: str = "") -> dict[str, Any]:
+    """What opens a network with a card."""
+    return {
+        "file": text(device_file(model)),
+        "wasm": text((FOLDER / "kernels.wasm").read_bytes()),
+        "script": assets.script("device/device_worker.js").replace("const MAX_WAIT_MS", "let MAX_WAIT_MS"),
+        "gpu": {"shaders": shaders or (FOLDER / "kernels.wgsl").read_text(), "software": software},
+        "faults": faults,
+    }
+
+
 def open_gpu(
     page: Page, model: Model, *, shaders: str = "", software: bool = True, faults: str = FAULTS
 ) -> tuple[str, str]:
     """The name of the card that computes, and why there is none."""
-    gpu = {"shaders": shaders or (FOLDER / "kernels.wgsl").read_text(), "software": software}
-    script = assets.script("device/device_worker.js").replace("const MAX_WAIT_MS", "let MAX_WAIT_MS")
-    wasm = text((FOLDER / "kernels.wasm").read_bytes())
-    options = {"file": text(device_file(model)), "wasm": wasm, "script": script, "gpu": gpu, "faults": faults}
-    card, reason = page.evaluate(OPEN, options)
+    card, reason = page.evaluate(OPEN, device_of(model, shaders, software=software, faults=faults))
     return card, reason
 
 
@@ -195,14 +202,9 @@ def test_a_card_with_other_numbers_is_refused(gpu_page: Page, right: str, wrong:
 
 def test_a_card_computes_nothing_before_it_is_checked(gpu_page: Page) -> None:
     shaders, model = (FOLDER / "kernels.wgsl").read_text(), large_model()
-    options = {
-        "file": text(device_file(model)),
-        "wasm": text((FOLDER / "kernels.wasm").read_bytes()),
-        "script": assets.script("device/device_worker.js"),
-        "gpu": {"shaders": shaders.replace("1.0 / sqrt(", "1.001 / sqrt("), "software": True},
-        "picture": text(drawn(model, 0)[0].numpy().tobytes()),
-    }
-    reason, cards = gpu_page.evaluate(OPEN_BUSY, options)
+    device = device_of(model, shaders.replace("1.0 / sqrt(", "1.001 / sqrt("))
+    picture = text(drawn(model, 0)[0].numpy().tobytes())
+    reason, cards = gpu_page.evaluate(OPEN_BUSY, {**device, "picture": picture})
     assert reason.endswith("are not those of WebAssembly") and len(cards) > 3 and set(cards) == {""}
 
 
