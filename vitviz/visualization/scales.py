@@ -31,12 +31,13 @@ LOG_FLOOR = 1e-4
 MIN_CONTRAST = 0.2
 
 AUTOMATIC = (
-    "Linear, unless the median would lie in the lowest tenth of that scale. Then a few patches may take the colours "
-    "of all others, which two rules decide. If the highest value is more than 3 times the 99th percentile, and the "
-    "98th more than 3 times the 2nd: robust if its median lies between 10 and 60 %, otherwise logarithmic. If the "
-    "highest value is more than 4 times the 95th percentile, the 95th more than 3 times the 5th, and the patches up "
-    "to the 95th hold more than half of the sum: robust. The colours of a map whose values differ by less than a fifth "
-    "of the largest go further up than its values, so that it looks as flat as it is."
+    "Linear, unless a few patches would take the colours of all others: then robust or logarithmic, whichever shows "
+    "the others. Exactly: another scale is tried if the median would lie in the lowest tenth of the linear one. If the "
+    "highest value is then more than 3 times the 99th percentile, and the 98th more than 3 times the 2nd: robust if "
+    "its median lies between 10 and 60 %, otherwise logarithmic. If the highest value is more than 4 times the 95th "
+    "percentile, the 95th more than 3 times the 5th, and the patches up to the 95th hold more than half of the sum: "
+    "robust. The colours of a map whose values differ by less than a fifth of the largest go further up than its "
+    "values, so that it looks as flat as it is."
 )
 
 ScaleName = Literal["linear", "robust", "log", "rank", "zero"]
