@@ -122,6 +122,8 @@ WRONG = [
     (["inspect", "a.pth", "--heads", "x"], "argument --heads: invalid int value: 'x'"),
     (["inspect", "a.pth", "--pooling", "max"], "argument --pooling: invalid choice: 'max'"),
     (["inspect", "a.pth", "--image-size", "24x"], "argument --image-size: '24x': expected HEIGHTxWIDTH or one number"),
+    (["verify", "a", "--size=-8"], "argument --size: '-8': expected HEIGHTxWIDTH or one number"),
+    (["verify", "a", "--size", "3x4x5"], "argument --size: '3x4x5': expected HEIGHTxWIDTH or one number"),
     (["attention", "a.png", "--query", "2,x"], "argument --query: '2,x': expected ROW,COLUMN, both whole numbers"),
     (["attention", "a.png", "--query", "-1,0"], "--query"),
     (["attention", "a.png", "--layer", "last"], "argument --layer: invalid int value: 'last'"),

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import io
-import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,9 +14,6 @@ from tests.support.reading import load_checkpoint
 from vitviz import CheckpointError, ConfigError, Model, Preprocessing, analyze, load, save_checkpoint
 from vitviz.weights import BUNDLED, resources
 from vitviz.weights import native as checkpoint
-
-# A file taken apart: its header, the data behind it.
-
 
 # What is written comes back.
 
@@ -69,49 +63,19 @@ def test_half_precision_comes_back_as_float32_of_the_same_values(
         assert torch.equal(found, tensor.float())
 
 
-def fail_serialising(patch: pytest.MonkeyPatch) -> None:
-    def dumps(*_: object) -> str:
-        raise MemoryError
-
-    patch.setattr(checkpoint.json, "dumps", dumps)
-
-
-def fail_writing(patch: pytest.MonkeyPatch) -> None:
-    whole = checkpoint.write_checkpoint
+def test_a_half_written_file_never_replaces_a_good_one(
+    good: Path, make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, whole = good.read_bytes(), checkpoint.write_checkpoint
 
     def write(stream: BinaryIO, model: Model) -> None:
-        content = io.BytesIO()
-        whole(content, model)
-        stream.write(content.getvalue()[: content.tell() // 2])
+        whole(stream, model)
         raise OSError(28, "No space left on device")
 
-    patch.setattr(checkpoint, "write_checkpoint", write)
-
-
-def fail_replacing(patch: pytest.MonkeyPatch) -> None:
-    def replace(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    patch.setattr(os, "replace", replace)
-
-
-@pytest.mark.parametrize(
-    ("fail", "error"),
-    [(fail_serialising, MemoryError), (fail_writing, OSError), (fail_replacing, KeyboardInterrupt)],
-)
-def test_a_half_written_file_never_replaces_a_good_one(
-    good: Path,
-    make_model: MakeModel,
-    monkeypatch: pytest.MonkeyPatch,
-    fail: Callable[[pytest.MonkeyPatch], None],
-    error: type[BaseException],
-) -> None:
-    before = good.read_bytes()
-    with monkeypatch.context() as patch, pytest.raises(error):
-        fail(patch)
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
+        patch.setattr(checkpoint, "write_checkpoint", write)
         save_checkpoint(good, make_model(depth=1))
-    assert good.read_bytes() == before
-    assert list(good.parent.iterdir()) == [good], "the half-written file is left behind"
+    assert good.read_bytes() == before and list(good.parent.iterdir()) == [good]
     save_checkpoint(good, make_model(depth=1))
     assert load_checkpoint(good).network.config.depth == 1
 
@@ -125,16 +89,6 @@ def test_an_unknown_checkpoint_is_refused_with_the_bundled_names(source: str) ->
         load(source)
     assert str(caught.value).startswith(f"{source!r}: neither a checkpoint's name nor a file")
     assert all(repr(name) in str(caught.value) for name in BUNDLED)
-
-
-def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"gone\.safetensors: no such file or folder"):
-        load_checkpoint(tmp_path / "gone.safetensors")
-
-
-@pytest.mark.parametrize("kind", [str, Path])
-def test_a_file_loads_by_its_path(good: Path, kind: Callable[[Path], str | Path]) -> None:
-    assert load(kind(good)).name == "small"
 
 
 @pytest.mark.slow
@@ -155,11 +109,6 @@ def test_the_examples_have_some_that_it_knows_and_one_that_is_unlike(bundled: Mo
 
 
 # The folders of what is bundled.
-
-
-def test_the_bundled_folders_are_found_in_the_repository() -> None:
-    assert (resources("checkpoints") / f"{BUNDLED[0]}.safetensors").is_file()
-    assert len(list(resources("assets").glob("*.jpg"))) >= 4
 
 
 def test_an_installed_package_is_asked_before_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

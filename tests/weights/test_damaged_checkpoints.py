@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import pickle
 import re
 import struct
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,9 @@ import torch
 from safetensors.torch import save
 
 from tests.support.reading import load_checkpoint
-from vitviz import CheckpointError
+from tests.support.weight_files import Tensors, expect_refusal
+
+HOSTILE = "hostile.safetensors"
 
 
 def taken_apart(path: Path) -> tuple[dict[str, Any], bytes]:
@@ -27,106 +27,29 @@ def taken_apart(path: Path) -> tuple[dict[str, Any], bytes]:
     return json.loads(content[8 : 8 + length]), content[8 + length :]
 
 
-def put_together(header: object, data: bytes) -> bytes:
-    encoded = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return struct.pack("<Q", len(encoded)) + encoded + data
+# Headers that do not describe a model.
+
+Change = Callable[[dict[str, str]], object]
+MISSING = object()
 
 
-@contextmanager
-def refused(path: Path, *found: str) -> Iterator[None]:
-    """What happens inside is refused soon, with one line that names the file and what was found."""
-    start = time.process_time()
-    with pytest.raises(CheckpointError) as caught:
-        yield
-    message = str(caught.value)
-    assert message.startswith(f"{path.name}: ")
-    for part in found:
-        assert re.search(part, message), f"{part!r} is not in {message!r}"
-    assert "\n" not in message
-    assert len(message) < 700
-    assert time.process_time() - start < 5
-
-
-# What is refused: files that are none.
-
-PICKLE = "executed"
-
-
-class Payload:
-    """Makes a folder when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
-        return Path.mkdir, (self.path,)
-
-
-def torch_pickle(path: Path, good: bytes) -> None:
-    torch.save({"model": Payload(path.parent / PICKLE)}, path)
-
-
-FILES: dict[str, Callable[[Path, bytes], object]] = {
-    "empty": lambda path, good: path.write_bytes(b""),
-    "a few bytes": lambda path, good: path.write_bytes(good[:7]),
-    "text": lambda path, good: path.write_bytes(b"not a checkpoint, only some text\n" * 20),
-    "zeros": lambda path, good: path.write_bytes(bytes(4096)),
-    "an image": lambda path, good: path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100)),
-    "cut in the header": lambda path, good: path.write_bytes(good[:100]),
-    "cut in the data": lambda path, good: path.write_bytes(good[:-1]),
-    "a byte too many": lambda path, good: path.write_bytes(good + b"\0"),
-    "a header of 2⁶⁴ bytes": lambda path, good: path.write_bytes(b"\xff" * 8 + good[8:]),
-    "a header of 90 MB": lambda path, good: path.write_bytes(struct.pack("<Q", 90_000_000) + good[8:]),
-    "a header that is no JSON": lambda path, good: path.write_bytes(put_together(b"{" * 200, b"")),
-    "a header that is a list": lambda path, good: path.write_bytes(put_together([1, 2], b"")),
-    "a pickle": lambda path, good: path.write_bytes(pickle.dumps(Payload(path.parent / PICKLE))),
-    "torch's pickle": torch_pickle,
-}
-
-
-@pytest.mark.parametrize("write", FILES.values(), ids=FILES)
-def test_a_file_that_is_no_safetensors_file_is_refused(good: Path, write: Callable[[Path, bytes], object]) -> None:
-    path = good.with_name("hostile.safetensors")
-    write(path, good.read_bytes())
-    with refused(path, "an empty file|it begins with|or a damaged one|a pickle of another|torch cannot read it"):
-        load_checkpoint(path)
-    assert not (good.parent / PICKLE).exists(), "the file was executed"
-
-
-# What is refused: headers that do not describe a model.
-
-
-def without(part: str) -> Callable[[dict[str, str]], object]:
+def without(part: str) -> Change:
     return lambda metadata: metadata.pop(part)
 
 
-def replaced(part: str, text: str) -> Callable[[dict[str, str]], object]:
+def replaced(part: str, text: str) -> Change:
     return lambda metadata: metadata.update({part: text})
 
 
-def configured(**changes: object) -> Callable[[dict[str, str]], object]:
+def changed(part: str, **changes: object) -> Change:
     def change(metadata: dict[str, str]) -> None:
-        metadata["config"] = json.dumps({**json.loads(metadata["config"]), **changes})
+        values = {**json.loads(metadata[part]), **changes}
+        metadata[part] = json.dumps({name: value for name, value in values.items() if value is not MISSING})
 
     return change
 
 
-def prepared(**changes: object) -> Callable[[dict[str, str]], object]:
-    def change(metadata: dict[str, str]) -> None:
-        metadata["preprocessing"] = json.dumps({**json.loads(metadata["preprocessing"]), **changes})
-
-    return change
-
-
-def randomized_analysis(name: str) -> Callable[[dict[str, str]], object]:
-    def change(metadata: dict[str, str]) -> None:
-        config = json.loads(metadata["config"])
-        del config[name]
-        metadata["config"] = json.dumps(config)
-
-    return change
-
-
+configured, prepared = partial(changed, "config"), partial(changed, "preprocessing")
 HEADERS: dict[str, tuple[Callable[[dict[str, str]], object], str]] = {
     "no metadata": (lambda metadata: metadata.clear(), "format none in its header; expected 'vitviz 1'"),
     "another format": (replaced("format", "pt"), "format 'pt' in its header; expected 'vitviz 1'"),
@@ -140,7 +63,7 @@ HEADERS: dict[str, tuple[Callable[[dict[str, str]], object], str]] = {
     "a number of 10,000 digits": (replaced("config", "9" * 10_000), "does not describe a model"),
     "config a list": (replaced("config", "[1, 2]"), r"config = \[1, 2\]: expected its fields by name"),
     "config null": (replaced("config", "null"), "config = None"),
-    "a missing field": (randomized_analysis("heads"), "heads"),
+    "a missing field": (configured(heads=MISSING), "heads"),
     "an unknown field": (configured(dropout=0.1), "unknown field 'dropout'; expected image_height, .* norm_epsilon"),
     "width a text": (configured(width="32"), "width = '32': expected a whole number"),
     "width a fraction": (configured(width=32.5), "width = 32.5: expected a whole number"),
@@ -180,91 +103,73 @@ HEADERS: dict[str, tuple[Callable[[dict[str, str]], object], str]] = {
 
 
 @pytest.mark.parametrize(("change", "found"), HEADERS.values(), ids=HEADERS)
-def test_a_header_that_describes_no_model_is_refused(
-    good: Path, change: Callable[[dict[str, str]], object], found: str
-) -> None:
+def test_a_header_that_describes_no_model_is_refused(good: Path, change: Change, found: str) -> None:
     header, data = taken_apart(good)
     change(header["__metadata__"])
-    path = good.with_name("hostile.safetensors")
-    path.write_bytes(put_together(header, data))
-    with refused(path, found):
-        load_checkpoint(path)
+    encoded = json.dumps(header).encode()
+    good.with_name(HOSTILE).write_bytes(struct.pack("<Q", len(encoded)) + encoded + data)
+    with expect_refusal(HOSTILE, found):
+        load_checkpoint(good.with_name(HOSTILE))
 
 
-# What is refused: tensors that are not those of the configuration.
+# Tensors that are not those of the configuration.
 
 
-def tensors_of(path: Path) -> dict[str, torch.Tensor]:
-    return load_checkpoint(path).network.state_dict()
+def put(key: str, tensor: torch.Tensor) -> Callable[[Tensors], object]:
+    return lambda tensors: tensors.update({key: tensor})
 
 
-def rewritten(path: Path, tensors: dict[str, torch.Tensor], **config: object) -> Path:
-    """The checkpoint with other tensors, and its configuration changed."""
-    metadata = taken_apart(path)[0]["__metadata__"]
-    configured(**config)(metadata)
-    hostile = path.with_name("hostile.safetensors")
-    hostile.write_bytes(save(tensors, metadata))
-    return hostile
+TENSORS: dict[str, tuple[Callable[[Tensors], object], str]] = {
+    "one less": (lambda tensors: tensors.pop("layers.1.mlp.0.bias"), r"missing: layers\.1\.mlp\.0\.bias\)"),
+    "one more": (put("head.weight", torch.zeros(2)), r"surplus: head\.weight\)"),
+    **{
+        f"of shape {shape}": (
+            put("positions", torch.zeros(shape)),
+            re.escape(f"positions is float32 {shape}, expected (4, 6, 32) in float32"),
+        )
+        for shape in ((24, 4, 32), (4, 6, 31), (4, 6, 32, 1), (768,))
+    },
+    **{
+        str(dtype): (
+            put("norm.bias", torch.zeros(32, dtype=dtype)),
+            r"norm\.bias is \w+ \(32,\), expected \(32,\) in float32 or float16 or bfloat16",
+        )
+        for dtype in (torch.int64, torch.float64, torch.uint8, torch.bool)
+    },
+    **{
+        str(value): (put("norm.bias", torch.tensor([0.0] * 31 + [value])), r"not finite in 'norm\.bias'")
+        for value in (float("nan"), float("inf"))
+    },
+}
+# Of another configuration, refused before a network is made.
+CONFIGURATIONS: dict[str, tuple[dict[str, int], str]] = {
+    "deeper": ({"depth": 100}, r"missing: layers\.10\..* and 1,160 more"),
+    "less deep": ({"depth": 1}, r"surplus: layers\.1\..* and 20 more"),
+    "wider": ({"width": 64}, r"expected \(.*64.*\) in .* and \d+ more"),
+    "no classifier": ({"classes": 0}, r"surplus: classifier\.bias, classifier\.weight\)"),
+    "other classes": ({"classes": 7}, r"classifier\.bias is float32 \(5,\), expected \(7,\)"),
+    "a register": ({"register_tokens": 1}, r"prefix_tokens is float32 \(1, 32\), expected \(2, 32\)"),
+    "a high image": ({"image_height": 2**20}, r"positions is float32 \(4, 6, 32\), expected \(262144, 6, 32\)"),
+    "no bias": ({"qkv_bias": False}, r"surplus: layers\.0\.attention\.qkv\.bias"),
+}
+CASES = {
+    **{name: (change, {}, found) for name, (change, found) in TENSORS.items()},
+    **{
+        name: (lambda tensors: None, config, f"the tensors are not those of its configuration.*{found}")
+        for name, (config, found) in CONFIGURATIONS.items()
+    },
+}
 
 
-def test_a_missing_tensor_is_named(good: Path) -> None:
-    tensors = tensors_of(good)
-    del tensors["layers.1.mlp.0.bias"]
-    with refused(path := rewritten(good, tensors), r"missing: layers\.1\.mlp\.0\.bias\)"):
-        load_checkpoint(path)
-
-
-def test_a_surplus_tensor_is_named(good: Path) -> None:
-    path = rewritten(good, {**tensors_of(good), "head.weight": torch.zeros(2)})
-    with refused(path, r"surplus: head\.weight\)"):
-        load_checkpoint(path)
-
-
-@pytest.mark.parametrize("shape", [(24, 4, 32), (4, 6, 31), (4, 6, 32, 1), (768,)])
-def test_a_tensor_of_another_shape_is_named_with_both_shapes(good: Path, shape: tuple[int, ...]) -> None:
-    path = rewritten(good, {**tensors_of(good), "positions": torch.zeros(shape)})
-    with refused(path, re.escape(f"positions is float32 {shape}, expected (4, 6, 32) in float32")):
-        load_checkpoint(path)
-
-
-@pytest.mark.parametrize("dtype", [torch.int64, torch.float64, torch.uint8, torch.bool])
-def test_a_tensor_that_would_not_come_back_exactly_is_refused(good: Path, dtype: torch.dtype) -> None:
-    path = rewritten(good, {**tensors_of(good), "norm.bias": torch.zeros(32, dtype=dtype)})
-    with refused(path, r"norm\.bias is \w+ \(32,\), expected \(32,\) in float32 or float16 or bfloat16"):
-        load_checkpoint(path)
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_weight_that_is_not_finite_is_refused(good: Path, value: float) -> None:
-    tensors = tensors_of(good)
-    tensors["norm.bias"] = torch.tensor([0.0] * 31 + [value])
-    with refused(path := rewritten(good, tensors), r"not finite in 'norm\.bias'"):
-        load_checkpoint(path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("config", "found"),
-    [
-        ({"depth": 100}, r"missing: layers\.10\..* and 1,160 more"),
-        ({"depth": 1}, r"surplus: layers\.1\..* and 20 more"),
-        ({"width": 64}, r"expected \(.*64.*\) in .* and \d+ more"),
-        ({"classes": 0}, r"surplus: classifier\.bias, classifier\.weight\)"),
-        ({"classes": 7}, r"classifier\.bias is float32 \(5,\), expected \(7,\)"),
-        ({"register_tokens": 1}, r"prefix_tokens is float32 \(1, 32\), expected \(2, 32\)"),
-        ({"image_height": 2**20}, r"positions is float32 \(4, 6, 32\), expected \(262144, 6, 32\)"),
-        ({"qkv_bias": False}, r"surplus: layers\.0\.attention\.qkv\.bias"),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
-)
-def test_a_configuration_of_other_tensors_is_refused_before_they_are_built(
-    good: Path, config: dict[str, object], found: str
+@pytest.mark.parametrize(("change", "config", "found"), CASES.values(), ids=CASES)
+def test_tensors_that_are_not_those_of_the_configuration_are_refused(
+    good: Path, change: Callable[[Tensors], object], config: dict[str, int], found: str
 ) -> None:
-    tensors = tensors_of(good)
-    path = rewritten(good, tensors, **config)
+    tensors, metadata = load_checkpoint(good).network.state_dict(), taken_apart(good)[0]["__metadata__"]
+    change(tensors)
+    configured(**config)(metadata)
     if "classes" in config:
-        header, data = taken_apart(path)
-        header["__metadata__"]["labels"] = json.dumps(["label"] * int(str(config["classes"])))
-        path.write_bytes(put_together(header, data))
-    with refused(path, "the tensors are not those of its configuration", found):
-        load_checkpoint(path)
+        metadata["labels"] = json.dumps(["label"] * config["classes"])
+    good.with_name(HOSTILE).write_bytes(save(tensors, metadata))
+    with expect_refusal(HOSTILE, found):
+        load_checkpoint(good.with_name(HOSTILE))

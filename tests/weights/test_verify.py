@@ -36,6 +36,7 @@ FOLDERS = {
     for case in reversed(CASES)
     if case.family.startswith("transformers") or case.row == "OpenCLIP visual tower"
 }
+SIZES = ("32×32", "48×48", "24×40")
 every_package = pytest.mark.parametrize("package", EXACT)
 
 
@@ -51,24 +52,17 @@ def test_the_packages_own_numbers_are_found_exact(
     package: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = write(package, tmp_path)
-    assert run(folder) == 0
+    assert run(folder, "--size", "48", "--size", "24x40") == 0
     printed, error = capsys.readouterr()
     lines = printed.splitlines()
     assert f"of {package} " in lines[0] and lines[-1] == "Every number matches the package's."
-    for row in ("pixels of chelsea.jpg", "output for noise of 32×32", "output for chelsea.jpg"):
+    outputs = (f"output for {what}" for what in ("chelsea.jpg", *(f"noise of {size}" for size in SIZES)))
+    for row in ("pixels of chelsea.jpg", *outputs):
         assert any(line.startswith(row) and line.endswith("yes") for line in lines), row
     for layer in (0, 1):
         assert any(line.startswith(f"attention, layer {layer} ") and line.endswith("yes") for line in lines)
     assert "not compared" not in printed
     assert error == ""
-
-
-@every_package
-def test_other_sizes_are_compared_as_well(package: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = write(package, tmp_path)
-    assert run(folder, "--size", "48", "--size", "24x40") == 0
-    printed = capsys.readouterr().out
-    assert "output for noise of 48×48 " in printed and "output for noise of 24×40 " in printed
 
 
 @pytest.mark.parametrize("case", one_in(2, FOLDERS))
@@ -187,14 +181,6 @@ def test_a_processor_that_is_missing_leaves_the_rest_compared(
     printed = capsys.readouterr().out
     assert "not compared: pixels: transformers cannot prepare chelsea.jpg" in printed
     assert "output for noise of 32×32" in printed
-
-
-@pytest.mark.parametrize("size", ["0", "3x4x5", "big", "-8", "8x"])
-def test_a_size_that_is_none(size: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        run("vitviz-photos", f"--size={size}")
-    assert left.value.code == 2
-    assert "expected HEIGHTxWIDTH or one number" in capsys.readouterr().err
 
 
 # Nothing of a folder is executed, and nothing is left behind.

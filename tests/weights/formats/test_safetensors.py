@@ -38,6 +38,7 @@ HEADERS: dict[str, tuple[bytes, str]] = {
     "an unknown dtype": (put_together({"w": entry(0, 16, dtype="\x1b[31m\n")}), LIBRARY),
     "a list": (put_together(b"[1, 2]  "), "it begins with"),
     "an entry that is a list": (put_together({"w": [1, 2]}), LIBRARY),
+    "no JSON": (put_together(b"{" * 200, b""), LIBRARY),
     "nested too deeply": (put_together(b'{"w":' * 10_000), LIBRARY),
     "a header past the end": (struct.pack("<Q", 2**20) + b'{"w": 1}', LIBRARY),
     "a header of 90 MB": (struct.pack("<Q", 90_000_000) + b'{"w": 1}', LIBRARY),

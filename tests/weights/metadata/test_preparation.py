@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import pytest
-import torch
 
 from tests.support.sidecars import files_beside, read_preprocessing, source
 from vitviz.errors.kinds import CheckpointError
@@ -75,17 +74,6 @@ def test_what_only_the_packages_default_states_is_named(sidecars: Sidecars, miss
     assert addition == (f"; only the package's default states {missing}" if missing else "")
 
 
-def test_open_clip_cuts_oblong_pictures_with_bicubic_whatever_its_file_says() -> None:
-    for size, resize_mode, expected in (
-        (224, "shortest", "bilinear"),
-        ([224, 192], "squash", "bilinear"),
-        ([224, 192], "shortest", "bicubic"),
-    ):
-        section = {"interpolation": "bilinear", "resize_mode": resize_mode}
-        values = {"model_cfg": {"vision_cfg": {"image_size": size}}, "preprocess_cfg": section}
-        assert preprocessing(files_beside({}, {}, values), 224, 192).interpolation == expected
-
-
 def test_zero_and_empty_count_as_not_stated_in_timm_and_open_clip() -> None:
     for nothing in (0, 0.0, []):
         timm = preprocessing(files_beside({"pretrained_cfg": {**TIMM, "mean": nothing, "std": nothing}}))
@@ -95,22 +83,6 @@ def test_zero_and_empty_count_as_not_stated_in_timm_and_open_clip() -> None:
     assert preprocessing(files_beside({"pretrained_cfg": {**TIMM, "mean": [0, 0, 0]}})).mean == (0, 0, 0)
 
 
-def test_the_part_that_transformers_keeps_is_its_crop_of_its_size() -> None:
-    found = preprocessing(files_beside({}, DINOV2))
-    assert (found.fit, found.crop_fraction, found.rounding) == ("crop", 0.875, "transformers")
-    deit = {"feature_extractor_type": "DeiTFeatureExtractor", "size": 256, "crop_size": 224, "do_center_crop": True}
-    found = preprocessing(files_beside({}, deit))
-    assert (found.fit, found.squash_fraction) == ("squash", 0.875)
-
-
-def test_a_size_of_one_number_is_a_square_or_a_shorter_side_as_its_class_has_it() -> None:
-    vit = preprocessing(files_beside({}, {"feature_extractor_type": "ViTFeatureExtractor", "size": 224}))
-    assert vit.fit == "squash"
-    clip = {"feature_extractor_type": "CLIPFeatureExtractor", "size": 224, "crop_size": 224}
-    assert preprocessing(files_beside({}, clip)).fit == "crop"
-    assert preprocessing(files_beside({}, {**clip, "default_to_square": True})).fit == "squash"
-
-
 def test_a_processor_without_a_class_is_its_models() -> None:
     old = {"do_normalize": True, "do_resize": True, "size": 224}
     assert preprocessing(files_beside({"model_type": "vit"}, old)).interpolation == "bilinear"
@@ -118,23 +90,6 @@ def test_a_processor_without_a_class_is_its_models() -> None:
     for config in ({}, {"model_type": "bert"}, {"model_type": ["vit"]}):
         with pytest.raises(CheckpointError, match=r"^preprocessor_config.json: no image_processor_type; expected 'ViT"):
             preprocessing(files_beside(config, old))
-
-
-@pytest.mark.parametrize(
-    ("change", "white", "black"),
-    [
-        ({"do_normalize": False, "do_rescale": False}, 255, 0),
-        ({"do_normalize": False, "rescale_factor": 1 / 127.5}, 2, 0),
-        ({"rescale_factor": 1 / 127.5, "image_mean": [1, 1, 1], "image_std": 0.5}, 2, -2),
-        ({"do_rescale": False, "rescale_factor": 7, "image_mean": 127.5, "image_std": 0.5}, 255, -255),
-    ],
-)
-def test_levels_rescaled_in_another_way_are_another_mean_and_deviation(
-    change: dict[str, Any], white: float, black: float
-) -> None:
-    found = preprocessing(files_beside({}, {**VIT, **change}))
-    extremes = found.standardise(torch.tensor([0.0, 1.0]).expand(3, 1, 2))
-    assert torch.allclose(extremes, torch.tensor([black, white]).float().expand(3, 1, 2))
 
 
 def test_one_number_is_that_of_every_channel() -> None:

@@ -107,7 +107,7 @@ def draw_transformers(draw: random.Random) -> tuple[dict[str, Any], int]:
     if "shortest_edge" in str(values.get("size")) and draw.random() < 0.8:
         values |= {"do_center_crop": True, "crop_size": smaller(draw, size)}
     if name == "CLIPImageProcessor":
-        values |= maybe(draw, 0.3, use_square_size=draw.random() < 0.5)
+        values |= maybe(draw, 0.7, use_square_size=draw.random() < 0.8)
     if name == "Siglip2ImageProcessor":
         values |= {"patch_size": draw.choice([4, 7, 16]), "max_num_patches": draw.choice([9, 16, 49, 60, 61])}
     return values, channels
