@@ -13,6 +13,7 @@ from vitviz.cli.parsing import parse
 
 # What goes wrong.
 
+SIMILARITY = ["--checkpoint", "{checkpoint}", "--probe", "patch_similarity"]
 ERRORS: dict[str, tuple[list[str], str]] = {
     "no image": (["attention", "gone.png"], "gone.png: no such file"),
     "no picture": (["attention", "{checkpoint}"], "small.safetensors: not an image"),
@@ -62,6 +63,41 @@ ERRORS: dict[str, tuple[list[str], str]] = {
         ["legrad", "{photo}", "--checkpoint", "{checkpoint}", "--target", "unicorn"],
         "vitviz: target 'unicorn': this model has no such class",
     ),
+    "no layer of a probe": (
+        ["probe", "{photo}", *SIMILARITY, "--layer", "99"],
+        "layer 99: this model has layers 0 to ",
+    ),
+    "no patch of a probe": (["probe", "{photo}", *SIMILARITY, "--query", "99,0"], "patch (99, 0): this model has "),
+    "no folder for numbers": (
+        ["probe", "{photo}", *SIMILARITY, "-o", "no/such/folder/found.npz"],
+        "no/such/folder/found.npz: cannot be written (no folder no/such/folder)",
+    ),
+    "no picture to explore": (["explore", "--quiet"], "IMAGE: none given; expected one, or --with-model"),
+    "a resolution beside a model": (
+        ["explore", "--with-model", "--resolution", "32"],
+        "--resolution 32: a page with its model opens with",
+    ),
+    "a link beside a model": (
+        ["explore", "--with-model", "--link", "?method=rollout"],
+        "opens with the model's own input",
+    ),
+    "a precision beside a model": (
+        ["explore", "--with-model", "--precision", "bfloat16"],
+        "computes in bfloat16, and the page in float32",
+    ),
+    **{
+        found: (
+            ["relevance", "{photo}", *words],
+            f"vitviz: {found}: more than one target of the map; expected options of",
+        )
+        for found, words in {
+            "--target --text": ["--target", "dog", "--text", "a dog"],
+            "--text --like": ["--text", "a dog", "--like", "other.png"],
+            "--against --like-patch": ["--against", "dog", "--like-patch", "0,0"],
+            "--against --margin": ["--against", "0", "--margin"],
+            "--target --margin --like": ["--target", "0", "--margin", "--like", "other.png"],
+        }.items()
+    },
     "no such family": (["inspect", "{timm}", "--family", "resnet"], "family 'resnet': expected 'dinov3'"),
     "another family": (["attention", "{photo}", "--checkpoint", "{timm}", "--family", "clip"], "timm.safetensors: "),
     "facts left open": (["inspect", "{timm}"], "or --heads …, --norm-epsilon … (usually 1e-06)"),
@@ -99,7 +135,7 @@ def test_an_error_is_one_line_and_leaves_no_file(
     assert message in captured.err
     assert captured.err.count("\n") == 1
     assert captured.err.endswith("\n")
-    assert sorted(photo.parent.iterdir()) == before
+    assert sorted(photo.parent.iterdir()) == before and list(Path().iterdir()) == []
 
 
 WRONG = [

@@ -269,20 +269,3 @@ def test_likeness_needs_no_classifier(
     assert "Grad-CAM for likeness to other.png" in capsys.readouterr().out
     assert main(arguments) == 2
     assert capsys.readouterr().err.startswith("vitviz: grad_cam: this model has no classifier")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "found"),
-    [
-        (["--target", "dog", "--text", "a dog"], "--target --text"),
-        (["--text", "a dog", "--like", "other.png"], "--text --like"),
-        (["--against", "dog", "--like-patch", "0,0"], "--against --like-patch"),
-        (["--against", "0", "--margin"], "--against --margin"),
-        (["--target", "0", "--margin", "--like", "other.png"], "--target --margin --like"),
-    ],
-)
-def test_what_a_map_is_about_is_said_once(capsys: Capture, photo: Path, arguments: list[str], found: str) -> None:
-    assert main(["relevance", str(photo), *arguments]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"vitviz: {found}: more than one target of the map; expected options of one kind")
-    assert error.count("\n") == 1

@@ -7,8 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.support.commands import Capture
 from vitviz import load
 from vitviz.cli.command import main
@@ -52,21 +50,3 @@ def test_a_site_has_several_models(checkpoint: Path, tmp_path: Path, working_fol
     # What is there is not overwritten.
     assert main(["site", str(checkpoint), "site"]) == 2
     assert "site: not an empty folder; expected a new one" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--quiet"], "IMAGE: none given; expected one, or --with-model"),
-        (
-            ["--with-model", "--resolution", "32"],
-            "--resolution 32: a page with its model opens with",
-        ),
-        (["--with-model", "--link", "?method=rollout"], "opens with the model's own input"),
-        (["--with-model", "--precision", "bfloat16"], "computes in bfloat16, and the page in float32"),
-    ],
-)
-def test_what_contradicts_is_refused(options: list[str], message: str, working_folder: Path, capsys: Capture) -> None:
-    assert main(["explore", *options]) == 2
-    assert message in capsys.readouterr().err
-    assert list(working_folder.iterdir()) == []

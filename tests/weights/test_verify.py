@@ -21,6 +21,7 @@ from tests.parity.random_transformers import TRANSFORMERS
 from tests.reference_packages import timm, transformers
 from tests.support.long_runs import one_in
 from tests.support.package_checkpoints import EXACT, change, edit, write
+from tests.support.pickles import Payload
 from tests.support.reading import read_checkpoint
 from vitviz.cli.command import main
 from vitviz.errors.kinds import CheckpointError
@@ -199,16 +200,6 @@ def test_code_that_a_folder_brings_is_not_run(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-class Executed:
-    """Writes a file where it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (self.path,)
-
-
 @pytest.mark.parametrize(
     ("package", "safe", "pickled"),
     [
@@ -223,14 +214,14 @@ def test_a_pickle_that_would_run_code_is_refused_by_the_package_too(
     folder = write(package, tmp_path)
     reading = read_checkpoint(folder)
     (folder / safe).unlink()
-    torch.save({"weight": Executed(tmp_path / "ran")}, folder / pickled)
+    torch.save({"weight": Payload(tmp_path / "ran")}, folder / pickled)
     with pytest.raises(CheckpointError, match=f"{package} cannot open small"):
         verify(reading, PHOTO)
     assert not (tmp_path / "ran").exists()
 
 
-def test_nothing_is_left_changed(tmp_path: Path) -> None:
-    readings = [read_checkpoint(write(package, make(tmp_path / package))) for package in EXACT]
+def test_nothing_is_left_changed(tmp_path_factory: pytest.TempPathFactory) -> None:
+    readings = [read_checkpoint(write(package, tmp_path_factory.mktemp(package))) for package in EXACT]
 
     def state() -> list[Any]:
         from huggingface_hub import constants
@@ -252,11 +243,6 @@ def test_nothing_is_left_changed(tmp_path: Path) -> None:
     for reading in readings:
         verify(reading, PHOTO)
     assert state() == before
-
-
-def make(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
 
 
 def test_the_hub_is_out_of_reach_while_a_package_works() -> None:

@@ -109,16 +109,7 @@ def test_a_name_of_transformers_has_the_size_of_its_class(model: NamedModel) -> 
     with torch.device("meta"):
         theirs = cls(config)
     assert 4e-6 * sum(each.numel() for each in theirs.parameters()) == pytest.approx(model.megabytes, rel=0.01)
-    state = transformers.core_model_loading.revert_weight_conversion(theirs, theirs.state_dict())
-    made = inferred_config(outline(state), config.to_dict(), complete=True, **model.overrides)
-    layers = (config.hidden_size, config.num_attention_heads, config.num_hidden_layers)
-    assert (made.width, made.heads, made.depth) == layers
-    assert made.mlp_width == 4 * made.width
-    assert (made.patch_height, made.image_height) == (config.patch_size, config.image_size)
-    assert made.norm_epsilon == config.layer_norm_eps
-    assert made.register_tokens == (4 if model.repository.startswith("facebook/dinov2-with") else 0)
-    assert made.classes == (1000 if "num_labels" in settings else 0)
-    assert f"/{made.patch_height}" in model.title
+    assert f"/{config.patch_size}" in model.title
 
 
 # Every Vision Transformer of timm.

@@ -23,6 +23,7 @@ from tests.support.example import ASSETS
 from tests.support.foreign_folders import FOREIGN, write_foreign
 from tests.support.long_runs import one_in
 from tests.support.package_checkpoints import edit, write
+from tests.support.pickles import Payload
 from tests.support.reading import read_any as read
 from vitviz.cli.command import main
 from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, UnknownFamilyError, VitvizError
@@ -220,16 +221,6 @@ def test_a_package_that_is_not_installed_is_named_with_its_extra(
 # Hostile folders.
 
 
-class Harm:
-    """Leaves a file behind where it is unpickled."""
-
-    def __init__(self, target: Path) -> None:
-        self.target = target
-
-    def __reduce__(self) -> Any:
-        return (Path.touch, (self.target,))
-
-
 def _refusal(folder: Path, **arguments: Any) -> str:
     started = time.process_time()
     with pytest.raises(VitvizError) as refused:
@@ -246,8 +237,8 @@ def test_pickles_are_never_given_to_a_package(tmp_path: Path) -> None:
     (folder / "model.safetensors").unlink()
     torch.save(tensors, folder / "pytorch_model.bin")
     assert "torch, which a package is not given to read; expected its weights as safetensors" in _refusal(folder)
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"a": Harm(tmp_path / "harm")}, protocol=2))
-    assert "pytorch_model.bin: torch cannot read it" in _refusal(folder)
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"a": Payload(tmp_path / "harm")}, protocol=2))
+    assert "by which unpickling could run any program" in _refusal(folder)
     assert not (tmp_path / "harm").exists()
 
 
@@ -256,7 +247,7 @@ def test_a_package_sees_the_configuration_and_the_weights_and_nothing_else(
 ) -> None:
     folder, module = write_foreign("Swin", tmp_path)
     for name in ("pytorch_model.bin", "training_args.bin", "optimizer.pt"):
-        (folder / name).write_bytes(pickle.dumps(Harm(tmp_path / "harm")))
+        (folder / name).write_bytes(pickle.dumps(Payload(tmp_path / "harm")))
     (folder / "modeling_swin.py").write_text(f"open({str(tmp_path / 'harm')!r}, 'w')")
     (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "owner/other"}')
     seen: list[set[str]] = []
