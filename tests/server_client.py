@@ -42,6 +42,10 @@ class RunningApp:
     def port(self) -> int:
         return int(self.address.rpartition(":")[2])
 
+    def endpoint(self, name: str) -> Any:
+        """Gradio's function of an endpoint."""
+        return next(fn for fn in self.demo.fns.values() if fn.api_name == name)
+
     def health_seconds(self) -> float:
         """How long the app takes to say that it is there."""
         start = time.monotonic()

@@ -24,7 +24,7 @@ from traitlets.config import Config
 
 import vitviz
 from tests.support.example import EXAMPLE, ROOT
-from tests.ui.explorer.page_driver import made
+from tests.ui.explorer.page_driver import EXPLORER, made
 from vitviz import Analysis, Model
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.ui.explorer.inline import InlineExplorer, explore
@@ -32,7 +32,6 @@ from vitviz.ui.explorer.selection import LISTENER
 from vitviz.ui.first_view import opening_view
 
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
-EXPLORER = "document.querySelector('.vx').parentElement.explorer"
 
 
 @pytest.fixture(scope="module")

@@ -19,21 +19,11 @@ from tests.driver import (
     write,
 )
 from tests.ui.answers import Library, check_page
-from tests.ui.explorer.page_driver import Apps, SmallApp
+from tests.ui.explorer.page_driver import Apps
 from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.service import NO_TARGET
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture
-def classes(apps: Apps) -> SmallApp:
-    return apps("classes")
-
-
-@pytest.fixture
-def features(apps: Apps) -> SmallApp:
-    return apps("features")
 
 
 def target(page: Page) -> object:
@@ -45,7 +35,8 @@ def like(page: Page, name: str) -> None:
     page.locator(f'.vx-like button[data-like="example:{name}"]').click()
 
 
-def test_a_class_against_another_and_likeness(browser: Browser, classes: SmallApp) -> None:
+def test_a_class_against_another_and_likeness(browser: Browser, apps: Apps) -> None:
+    classes = apps("classes")
     library = Library(classes.model)
     with page_at(browser, classes.address, "method=relevance") as page:
         for name, text, found in (
@@ -72,8 +63,9 @@ def test_a_class_against_another_and_likeness(browser: Browser, classes: SmallAp
 
 
 def test_likeness_is_all_that_a_model_without_classes_can_be_asked(
-    browser: Browser, features: SmallApp, tmp_path: Path
+    browser: Browser, apps: Apps, tmp_path: Path
 ) -> None:
+    features = apps("features")
     Image.effect_noise((40, 30), 90).convert("RGB").save(tmp_path / "noise.png")
     library = Library(features.model)
     with page_at(browser, features.address, "panel=compare&method=relevance&p.target=3") as page:

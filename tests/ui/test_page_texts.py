@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,36 +34,30 @@ pytestmark = pytest.mark.browser
 MARKUP = "a, img, b, em, strong, del, code, pre, table, h1, ol, blockquote, script, .katex, .mermaid"
 
 
-@pytest.fixture(scope="module")
-def own_address() -> Iterator[str]:
-    """An address of this machine that nobody else has, and that answers nothing."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        yield f"127.0.0.1:{listening.getsockname()[1]}"
-
-
-def markup(address: str) -> tuple[str, ...]:
-    """What Markdown, its GitHub flavour, HTML and KaTeX would make something else of."""
-    return (
-        f"[a link](http://{address}/a)",
-        f"http://{address}/bare",
-        f"www.{address}/bare",
-        f"<http://{address}/angled>",
-        f"![an image](http://{address}/i.png)",
-        f"[r]: http://{address}/r",
-        "someone@127.0.0.1 a@b.example",
-        "<b>bold</b> <img src=x onerror=alert(1)>",
-        "&amp; &lt;b&gt; &#65; &copy; a & b",
-        "$x^2$ $$x^2$$ \\(x\\) \\[x\\] \\begin{equation}x\\end{equation}",
-        "`code` ```mermaid graph``` ~~~",
-        "*em* _em_ **strong** __strong__ ~~gone~~",
-        "# heading",
-        "1. first",
-        "- item + item",
-        "> quoted",
-        "a | b | - | -",
-        ':smile: {0} %s ${1+1} {{value}} __i18n__{"key":"a"}',
-        "back\\slash \\* --- === ***",
-    )
+# Nothing answers there.
+ADDRESS = "127.0.0.1:9"
+# What Markdown, its GitHub flavour, HTML and KaTeX would make something else of.
+TEXTS = (
+    f"[a link](http://{ADDRESS}/a)",
+    f"http://{ADDRESS}/bare",
+    f"www.{ADDRESS}/bare",
+    f"<http://{ADDRESS}/angled>",
+    f"![an image](http://{ADDRESS}/i.png)",
+    f"[r]: http://{ADDRESS}/r",
+    "someone@127.0.0.1 a@b.example",
+    "<b>bold</b> <img src=x onerror=alert(1)>",
+    "&amp; &lt;b&gt; &#65; &copy; a & b",
+    "$x^2$ $$x^2$$ \\(x\\) \\[x\\] \\begin{equation}x\\end{equation}",
+    "`code` ```mermaid graph``` ~~~",
+    "*em* _em_ **strong** __strong__ ~~gone~~",
+    "# heading",
+    "1. first",
+    "- item + item",
+    "> quoted",
+    "a | b | - | -",
+    ':smile: {0} %s ${1+1} {{value}} __i18n__{"key":"a"}',
+    "back\\slash \\* --- === ***",
+)
 
 
 def check_text(place: Locator, texts: tuple[str, ...], own: int = 0) -> None:
@@ -81,23 +74,22 @@ def check_text(place: Locator, texts: tuple[str, ...], own: int = 0) -> None:
 
 
 def test_the_page_shows_every_text_to_the_letter(
-    make_model: Callable[..., Model], own_address: str, browser: Browser, tmp_path: Path
+    make_model: Callable[..., Model], browser: Browser, tmp_path: Path
 ) -> None:
-    texts = markup(own_address)
-    model = make_model(classes=len(texts))
+    model = make_model(classes=len(TEXTS))
     checkpoint = tmp_path / "model.safetensors"
-    save_checkpoint(checkpoint, replace(model, labels=texts, card={f"fact {text}": text for text in texts}))
-    name = f"&amp; $$x^2$$ www.{own_address} [a](b) `c` _d_ *e* a@b.example.png"
+    save_checkpoint(checkpoint, replace(model, labels=TEXTS, card={f"fact {text}": text for text in TEXTS}))
+    name = f"&amp; $$x^2$$ www.{ADDRESS} [a](b) `c` _d_ *e* a@b.example.png"
     with small_app(vitviz.load(checkpoint)) as app, opened_page(browser, app.address) as page:
-        check_text(page.locator(".vx-classes"), texts)
+        check_text(page.locator(".vx-classes"), TEXTS)
         upload(page, {"name": name, "mimeType": "image/png", "buffer": b""})
         expect(notice(page)).to_contain_text("an empty file")
         check_text(notice(page), (f"{name}: an empty file",))
         predictions = page.locator(".vx-predictions")
         shown = [int(str(button.get_attribute("data-index"))) for button in predictions.locator("button").all()]
         assert len(shown) == 5
-        check_text(predictions, tuple(texts[index] for index in shown))
-        check_text(open_panel(page, "model").locator("dl"), (*texts, *(f"fact {text}" for text in texts)))
+        check_text(predictions, tuple(TEXTS[index] for index in shown))
+        check_text(open_panel(page, "model").locator("dl"), (*TEXTS, *(f"fact {text}" for text in TEXTS)))
         # In a caption, a control and the link.
         choose_method(page, "relevance")
         library = Library(vitviz.load(checkpoint))
@@ -105,16 +97,16 @@ def test_the_page_shows_every_text_to_the_letter(
             # The page shows the first three of five.
             page.locator(f'.vx-predictions button[data-index="{index}"]').evaluate("button => button.click()")
             settle(page)
-            check_text(page.locator(".vx-status").first, (texts[index],))
-            assert page.locator(".vx-target").input_value() == texts[index]
+            check_text(page.locator(".vx-status").first, (TEXTS[index],))
+            assert page.locator(".vx-target").input_value() == TEXTS[index]
         check_page(page, library)
         page.evaluate(f"{EXPLORER}.store.patchView(0, {{ heads_off: [[0, 0]] }})")
         settle(page)
         # The table is the page's own.
-        check_text(page.locator(".vx-changes tbody"), tuple(texts[index] for index in shown))
+        check_text(page.locator(".vx-changes tbody"), tuple(TEXTS[index] for index in shown))
         page.locator(".vx-rank").evaluate("button => button.click()")
         settle(page)
-        check_text(page.locator(".vx-switch-said"), (texts[shown[-1]],))
+        check_text(page.locator(".vx-switch-said"), (TEXTS[shown[-1]],))
 
 
 # ---- the layout ----

@@ -92,11 +92,6 @@ SMALL = """(least) => {
 }"""
 
 
-@pytest.fixture
-def app(registers: SmallApp) -> SmallApp:
-    return registers
-
-
 def choose(page: Page, theme: str) -> None:
     """Have the page look so."""
     dark = page.locator("body.dark")
@@ -123,8 +118,8 @@ def check_names_and_contrast(page: Page) -> None:
     assert page.evaluate(CONTRAST, RATIO) == [] and page.evaluate(UNNAMED) == []
 
 
-def test_axe_finds_no_violation_and_every_text_stands_out(browser: Browser, app: SmallApp) -> None:
-    with page_at(browser, app.address, "pins=2,2;cls&layout=two&method=relevance") as page:
+def test_axe_finds_no_violation_and_every_text_stands_out(browser: Browser, registers: SmallApp) -> None:
+    with page_at(browser, registers.address, "pins=2,2;cls&layout=two&method=relevance") as page:
         # The themes differ in nothing but colours.
         for theme, rules in (("light", RULES), ("dark", ["color-contrast"])):
             choose(page, theme)
@@ -152,8 +147,8 @@ def test_axe_finds_no_violation_and_every_text_stands_out(browser: Browser, app:
         check_names_and_contrast(page)
 
 
-def test_the_first_key_leads_to_the_picture(browser: Browser, app: SmallApp) -> None:
-    with opened_page(browser, app.address) as page:
+def test_the_first_key_leads_to_the_picture(browser: Browser, registers: SmallApp) -> None:
+    with opened_page(browser, registers.address) as page:
         for _ in range(4):
             page.keyboard.press("Tab")
             if page.evaluate("document.activeElement.matches('.vx-skip')"):
@@ -190,9 +185,9 @@ def phone(browser: Browser) -> Iterator[BrowserContext]:
     context.close()
 
 
-def test_a_finger_finds_every_button(phone: BrowserContext, app: SmallApp) -> None:
+def test_a_finger_finds_every_button(phone: BrowserContext, registers: SmallApp) -> None:
     """On the width of a phone: every control is 44 pixels high, and the picture is on the first screen."""
-    with page_at(phone, app.address, "pins=2,2") as page:
+    with page_at(phone, registers.address, "pins=2,2") as page:
         for method in METHODS:
             choose_method(page, method)
             page.evaluate(FOLD)
@@ -204,15 +199,15 @@ def test_a_finger_finds_every_button(phone: BrowserContext, app: SmallApp) -> No
             assert page.evaluate("document.documentElement.scrollWidth") <= 390, method
 
 
-def test_a_tap_asks_a_long_press_pins_and_the_page_still_scrolls(phone: BrowserContext, app: SmallApp) -> None:
-    with page_at(phone, app.address) as page:
+def test_a_tap_asks_a_long_press_pins_and_the_page_still_scrolls(phone: BrowserContext, registers: SmallApp) -> None:
+    with page_at(phone, registers.address) as page:
         page.set_viewport_size({"width": 320, "height": 640})
         settle(page)
         shown, edges = canvas(page), box_of(canvas(page))
 
         def touch(name: str, row: int, column: int) -> dict[str, float]:
             """Have a finger on the middle of a patch do something there; returns where that is in the window."""
-            place = patch_position(page, app.analysis, row, column)
+            place = patch_position(page, registers.analysis, row, column)
             point = {"clientX": edges["x"] + place["x"], "clientY": edges["y"] + place["y"]}
             kind = {"pointerType": "touch", "isPrimary": True, "bubbles": True}
             shown.evaluate(
@@ -220,7 +215,7 @@ def test_a_tap_asks_a_long_press_pins_and_the_page_still_scrolls(phone: BrowserC
             )
             return point
 
-        shown.tap(position=patch_position(page, app.analysis, 2, 5))
+        shown.tap(position=patch_position(page, registers.analysis, 2, 5))
         expect(caption(page)).to_contain_text("Attention from patch (2, 5)")
         expect(page.locator(".vx-pin")).to_have_count(0)
         assert first_view(page)["parameters"] == {"query": [2, 5]}
@@ -236,7 +231,7 @@ def test_a_tap_asks_a_long_press_pins_and_the_page_still_scrolls(phone: BrowserC
         touch("pointerdown", 3, 1)
         expect(page.locator(".vx-pin")).to_have_count(0)
         touch("pointerup", 3, 1)
-        shown.tap(position=patch_position(page, app.analysis, 1, 1))
+        shown.tap(position=patch_position(page, registers.analysis, 1, 1))
         expect(caption(page)).to_contain_text("Attention from patch (1, 1)")
         # A finger that moves asks on its way, and keeps where it ends.
         touch("pointerdown", 3, 1)
@@ -252,9 +247,11 @@ def test_a_tap_asks_a_long_press_pins_and_the_page_still_scrolls(phone: BrowserC
         assert first_view(page)["parameters"] == {"query": [2, 4]}
 
 
-def test_a_finger_that_scrolls_chooses_nothing_and_one_that_paints_hides(phone: BrowserContext, app: SmallApp) -> None:
+def test_a_finger_that_scrolls_chooses_nothing_and_one_that_paints_hides(
+    phone: BrowserContext, registers: SmallApp
+) -> None:
     """Real touches, of which the browser makes scrolling."""
-    with page_at(phone, app.address) as page:
+    with page_at(phone, registers.address) as page:
         fingers = page.context.new_cdp_session(page)
 
         def swipe(shown: Locator, across: float, down: float, steps: int = 8) -> None:
@@ -284,7 +281,7 @@ def test_a_finger_that_scrolls_chooses_nothing_and_one_that_paints_hides(phone: 
         more = first_view(page)["patches_off"]
         assert len(more) > len(hidden) and all(cell in more for cell in hidden)
         row, column = hidden[-1]
-        canvas(page).tap(position=patch_position(page, app.analysis, row, column))
+        canvas(page).tap(position=patch_position(page, registers.analysis, row, column))
         assert [row, column] not in first_view(page)["patches_off"]
         # Two fingers zoom: what the first one painted before the second came is shown again.
         kept, edges = first_view(page)["patches_off"], box_of(canvas(page))
@@ -299,7 +296,7 @@ def test_a_finger_that_scrolls_chooses_nothing_and_one_that_paints_hides(phone: 
         swipe(canvas(page), 120, 0, 1)
         columns = sorted({column for _, column in first_view(page)["patches_off"]})
         assert len(columns) > 2 and columns == list(range(columns[0], columns[-1] + 1))
-        canvas(page).tap(position=patch_position(page, app.analysis, 0, 0))
+        canvas(page).tap(position=patch_position(page, registers.analysis, 0, 0))
         assert [0, 0] in first_view(page)["patches_off"]
 
 
@@ -323,8 +320,8 @@ def check_figure(page: Page, press: Callable[[], None]) -> None:
     expect(page.locator(".vx-paper-said")).to_have_text(f"Saved {name}.")
 
 
-def test_all_of_it_is_done_by_keys_alone(browser: Browser, app: SmallApp) -> None:
-    with page_at(browser, app.address) as page:
+def test_all_of_it_is_done_by_keys_alone(browser: Browser, registers: SmallApp) -> None:
+    with page_at(browser, registers.address) as page:
         keys = page.keyboard
 
         def press(selector: str, *names: str, back: bool = False) -> None:
@@ -378,8 +375,8 @@ def test_all_of_it_is_done_by_keys_alone(browser: Browser, app: SmallApp) -> Non
         expect(page.locator("[data-panel=save] > summary")).to_be_focused()
 
 
-def test_all_of_it_is_done_by_touch_alone(phone: BrowserContext, app: SmallApp) -> None:
-    with page_at(phone, app.address) as page:
+def test_all_of_it_is_done_by_touch_alone(phone: BrowserContext, registers: SmallApp) -> None:
+    with page_at(phone, registers.address) as page:
 
         def tap(*selectors: str) -> None:
             for selector in selectors:
@@ -389,7 +386,7 @@ def test_all_of_it_is_done_by_touch_alone(phone: BrowserContext, app: SmallApp) 
         tap(".vx-tab[data-question=target]")
         assert first_view(page)["method"] == "relevance"
         tap(".vx-tab[data-question=hide]")
-        canvas(page).tap(position=patch_position(page, app.analysis, 2, 5))
+        canvas(page).tap(position=patch_position(page, registers.analysis, 2, 5))
         # The first head of the first layer, below the numbers of the heads.
         width = page.locator(".vx-sheet").evaluate("sheet => sheet.clientWidth")
         page.locator(".vx-sheet").tap(position={"x": width / 2, "y": 30})

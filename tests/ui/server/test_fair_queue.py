@@ -63,10 +63,9 @@ def test_who_calls_more_than_there_are_places_holds_up_nobody_else(
 
     monkeypatch.setattr(Api, "open", open)
     with running_here(bundled, tmp_path, monkeypatch) as served:
-        [endpoint] = [fn for fn in served.demo.fns.values() if fn.api_name == "open"]
 
         def ask(kind: str, session: str, address: str) -> int:
-            body = {"data": [kind], "fn_index": endpoint._id, "session_hash": session}
+            body = {"data": [kind], "fn_index": served.endpoint("open")._id, "session_hash": session}
             return post(served.port, JOIN, json.dumps(body).encode(), f"X-Forwarded-For: {address}").status
 
         many = 30

@@ -254,9 +254,8 @@ def test_slow_connections_hold_nobody_up(served: RunningApp) -> None:
 
 
 def test_queued_events_hold_up_nobody(served: RunningApp) -> None:
-    [index] = [fn._id for fn in served.demo.fns.values() if fn.api_name == "methods"]
     alone = min(served.health_seconds() for _ in range(3))
-    body = json.dumps({"data": [], "fn_index": index, "session_hash": "queue"}).encode()
+    body = json.dumps({"data": [], "fn_index": served.endpoint("methods")._id, "session_hash": "queue"}).encode()
 
     def join(number: int) -> Answer:
         # Of eight visitors, none of whom has too many.

@@ -220,7 +220,7 @@ def test_no_route_fetches_an_address(served: RunningApp, monkeypatch: pytest.Mon
 
 
 async def test_no_file_of_a_call_is_fetched_whoever_calls(served: RunningApp) -> None:
-    [component, *_] = next(fn for fn in served.demo.fns.values() if fn.api_name == "analyze").inputs
+    component = served.endpoint("analyze").inputs[0]
     with no_visitors() as port:
         file = {"path": f"http://127.0.0.1:{port}/cat.jpg", "meta": {"_type": "gradio.FileData"}}
         with pytest.raises(ImageError, match="not uploaded here"):

@@ -82,8 +82,7 @@ def test_pages_that_are_asked_for_at_once_hold_nobody_up(served: RunningApp, pag
 
 
 def joined(served: RunningApp, session: str, address: str) -> int:
-    [index] = [fn._id for fn in served.demo.fns.values() if fn.api_name == "methods"]
-    body = json.dumps({"data": [], "fn_index": index, "session_hash": session}).encode()
+    body = json.dumps({"data": [], "fn_index": served.endpoint("methods")._id, "session_hash": session}).encode()
     return post(served.port, f"{PREFIX}/queue/join", body, f"X-Forwarded-For: {address}").status
 
 
