@@ -73,7 +73,6 @@ REFUSALS: dict[str, tuple[int, int, dict[str, str]]] = {
 
 ROUTES = (
     ("list", re.compile(r"/api/models/(?P<repository>[^/]+/[^/]+)(?:/revision/(?P<revision>[^/]+))?")),
-    ("tree", re.compile(r"/api/models/(?P<repository>[^/]+/[^/]+)/tree/(?P<revision>[^/]+)")),
     ("xet", re.compile(r"/api/models/[^/]+/[^/]+/xet-read-token/[^/]+")),
     ("file", re.compile(r"/(?P<repository>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<name>.+)")),
     ("large", re.compile(r"/large/(?P<hash>[0-9a-f]{64})/(?P<name>.+)")),
@@ -214,16 +213,6 @@ class Handler(BaseHTTPRequestHandler):
             siblings.append({"rfilename": name, **known, **(lfs if name in commit.lfs else {})})
         listing = {"id": repository, "sha": commit.id, "siblings": siblings}
         self.answer(200, {"Content-Type": "application/json"}, json.dumps(listing).encode())
-
-    def answer_tree(self, repository: str, revision: str) -> None:
-        commit = self.commit(repository, revision)
-        tree = []
-        for name, content in commit.files.items():
-            entry: dict[str, Any] = {"type": "file", "path": name, "size": len(content), "oid": git_hash(content)}
-            if name in commit.lfs:
-                entry["lfs"] = {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 130}
-            tree.append(entry)
-        self.answer(200, {"Content-Type": "application/json"}, json.dumps(tree).encode())
 
     def answer_file(self, repository: str, revision: str, name: str) -> None:
         commit = self.commit(repository, revision)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.support.checkpoints import State, timm_state
 from vitviz import CheckpointError, LimitError, Model, VisionTransformer, load
 from vitviz.weights import save_checkpoint
 from vitviz.weights.formats import limits
@@ -19,42 +20,22 @@ from vitviz.weights.formats.tensors import WeightFile
 pytestmark = pytest.mark.hostile
 
 WIDTH, HEADS, DEPTH, CLASSES = 64, 2, 12, 3
-LAYER = {
-    "norm1.weight": (WIDTH,),
-    "norm1.bias": (WIDTH,),
-    "attn.qkv.weight": (3 * WIDTH, WIDTH),
-    "attn.qkv.bias": (3 * WIDTH,),
-    "attn.proj.weight": (WIDTH, WIDTH),
-    "attn.proj.bias": (WIDTH,),
-    "norm2.weight": (WIDTH,),
-    "norm2.bias": (WIDTH,),
-    "mlp.fc1.weight": (4 * WIDTH, WIDTH),
-    "mlp.fc1.bias": (4 * WIDTH,),
-    "mlp.fc2.weight": (WIDTH, 4 * WIDTH),
-    "mlp.fc2.bias": (WIDTH,),
-}
-REST = {
-    "cls_token": (1, 1, WIDTH),
-    "pos_embed": (1, 17, WIDTH),
-    "patch_embed.proj.weight": (WIDTH, 3, 4, 4),
-    "patch_embed.proj.bias": (WIDTH,),
-    "norm.weight": (WIDTH,),
-    "norm.bias": (WIDTH,),
-    "head.weight": (CLASSES, WIDTH),
-    "head.bias": (CLASSES,),
-}
 
 
-def shared_layers(depth: int) -> dict[str, torch.Tensor]:
-    """timm's state dict of a network whose layers are all the same one."""
-    layer = {key: torch.randn(shape) for key, shape in LAYER.items()}
-    layers = {f"blocks.{index}.{key}": tensor for index in range(depth) for key, tensor in layer.items()}
-    return {**{key: torch.randn(shape) for key, shape in REST.items()}, **layers}
+def shared_layers(depth: int) -> State:
+    """timm's state dict of a network whose layers are all the same one, for images of 32 pixels."""
+    one = timm_state(depth=1, classes=CLASSES, width=WIDTH, hidden=4 * WIDTH)
+    return one | {
+        key.replace(".0.", f".{layer}."): tensor
+        for layer in range(depth)
+        for key, tensor in one.items()
+        if ".0." in key
+    }
 
 
 def opened(path: Path, **more: object) -> Model:
     return load(
-        path, family="timm", heads=HEADS, image_size=16, normalisation="half", norm_epsilon=1e-6, activation="gelu",
+        path, family="timm", heads=HEADS, image_size=32, normalisation="half", norm_epsilon=1e-6, activation="gelu",
         pooling="cls", final_norm="before pooling", position_rule="bicubic antialiased", **more,
     )  # fmt: skip
 
