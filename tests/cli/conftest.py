@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ from PIL import Image
 
 from tests.support.commands import THREADS, write_images
 from tests.support.makers import MakeModel
-from vitviz import METHODS, Model, save_checkpoint
+from vitviz import Model, save_checkpoint
 from vitviz.ui.server.settings import ServerSettings
 
 
@@ -28,18 +27,6 @@ def checkpoint(make_model: MakeModel, tmp_path: Path) -> Path:
     path = tmp_path / "small.safetensors"
     save_checkpoint(path, make_model(register_tokens=1))
     return path
-
-
-@pytest.fixture
-def checkpoint_for(make_model: MakeModel, tmp_path: Path) -> Callable[[str], Path]:
-    """A small checkpoint that a method can serve."""
-
-    def make(method: str) -> Path:
-        pooling, path = METHODS[method].pooling, tmp_path / "small.safetensors"
-        save_checkpoint(path, make_model(register_tokens=1, **({"pooling": pooling[0]} if pooling else {})))
-        return path
-
-    return make
 
 
 @pytest.fixture(autouse=True)

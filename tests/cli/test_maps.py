@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,10 @@ from PIL import Image
 
 from tests.support.commands import Capture, command_of, same_pixels
 from tests.support.makers import MakeModel
-from vitviz import METHODS, Analysis, Model, Style, TokenMap, analyze, contrast, likeness, load, margin, save_checkpoint
+from vitviz import METHODS, Analysis, Model, Style, analyze, contrast, likeness, load, margin, save_checkpoint
 from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, Token
 from vitviz.cli.command import main
+from vitviz.cli.parsing import parse
 from vitviz.models.targets import TargetChoice
 from vitviz.ui.explorer.saved_page import whole_page
 from vitviz.weights.overrides import Stated
@@ -108,8 +108,11 @@ def test_the_fit_reaches_the_model(photo: Path, checkpoint: Path, fit: str) -> N
     "method",
     [name if name in ("rollout", "grad_cam") else pytest.param(name, marks=pytest.mark.long) for name in METHODS],
 )
-def test_the_resolution_reaches_the_model(photo: Path, checkpoint_for: Callable[[str], Path], method: str) -> None:
-    output, checkpoint = photo.with_name("map.png"), checkpoint_for(method)
+def test_the_resolution_reaches_the_model(photo: Path, make_model: MakeModel, method: str) -> None:
+    output, checkpoint = photo.with_name("map.png"), photo.with_name("small.safetensors")
+    # One that the method can serve.
+    pooling = METHODS[method].pooling or ("cls",)
+    save_checkpoint(checkpoint, make_model(register_tokens=1, pooling=pooling[0]))
     options = ["--checkpoint", str(checkpoint), "-o", str(output), "--resolution", "32"]
     assert main([command_of(method), str(photo), *options]) == 0
     larger = analyze(photo, load(checkpoint), resolution=32).map(method)
@@ -192,35 +195,14 @@ EVERY_PARAMETER = [
 
 
 @pytest.mark.parametrize(("method", "parameter"), EVERY_PARAMETER, ids=lambda part: getattr(part, "name", part))
-def test_every_parameter_has_an_option_that_reaches_the_function(
-    photo: Path,
-    checkpoint_for: Callable[[str], Path],
-    monkeypatch: pytest.MonkeyPatch,
-    method: str,
-    parameter: Parameter,
-) -> None:
-    calls, checkpoint = [], checkpoint_for(method)
-
-    def compute(trace: object, **parameters: object) -> TokenMap:
-        calls.append(parameters)
-        return TokenMap(torch.zeros(4, 6), {}, "nothing", "nothing")
-
-    monkeypatch.setitem(METHODS, method, replace(METHODS[method], compute=compute))
-    typed, arrives = other_value(parameter)
-    flag = "--" + parameter.name.replace("_", "-")
-    command = [command_of(method), str(photo), "--checkpoint", str(checkpoint), "-o", str(photo.with_name("map.png"))]
-    assert main([*command, flag, typed]) == 0
+def test_every_parameter_has_an_option(method: str, parameter: Parameter) -> None:
+    words, (typed, arrives) = [command_of(method), "a.png"], other_value(parameter)
+    (_, unchanged), (_, changed) = parse(words), parse([*words, "--" + parameter.name.replace("_", "-"), typed])
     defaults = {
         part.name: part.default for part in METHODS[method].parameters if not isinstance(part.kind, ClassTarget)
     }
-    said = [{**defaults, parameter.name: arrives}]
-    # Without options, all parameters are the defaults, whichever of them this is.
-    if parameter.name == next(iter(defaults)):
-        assert main(command) == 0
-        said.append(defaults)
-    # What is None is left out: it is the default of every function.
-    assert calls == [{name: value for name, value in each.items() if value is not None} for each in said]
-    assert arrives != parameter.default
+    assert {name: unchanged[name] for name in defaults} == defaults
+    assert {name: changed[name] for name in defaults} == {**defaults, parameter.name: arrives} != defaults
 
 
 # What a map is about.
