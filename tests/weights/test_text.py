@@ -147,8 +147,6 @@ def test_the_command_takes_a_text(
     arguments = [str(tmp_path / "photo.png"), "--checkpoint", str(tmp_path), "-o", str(tmp_path / "map.png")]
     assert main(["relevance", *arguments, "--text", "a cat"]) == 0
     assert "the text “a cat”" in capsys.readouterr().out and (tmp_path / "map.png").exists()
-    assert main(["relevance", *arguments, "--text", "a cat", "--target", "3"]) == 2
-    assert "--target --text: more than one target of the map" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "a" * 1001])

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -348,19 +349,16 @@ def test_an_origin_elsewhere_is_not_believed(
 def test_a_checkpoint_has_processor_time_by_its_size(tmp_path: Path) -> None:
     found: list[float] = []
 
-    class Recorder(Worker):
-        def child(self, reader: str, arguments: Any, limits: Limits, error: Any, name: str) -> Any:
-            found.append(limits.cpu_seconds)
-            raise error(name)
+    def child(reader: str, arguments: Any, limits: Limits, error: Any, name: str) -> Any:
+        found.append(limits.cpu_seconds)
+        raise error(name)
 
-    size = isolated_models.CPU_BYTES
+    size, file = isolated_models.CPU_BYTES, tmp_path / "model.pth"
+    file.touch()
     for nbytes in (0, size, 8 * size):
-        folder = tmp_path / str(nbytes)
-        folder.mkdir()
-        with (folder / "model.pth").open("wb") as file:
-            file.truncate(nbytes)
-        for path in (folder, folder / "model.pth"):
+        os.truncate(file, nbytes)
+        for path in (tmp_path, file):
             with pytest.raises(CheckpointError):
-                open_checkpoint(Recorder(), path, 2**30)
+                open_checkpoint(SimpleNamespace(child=child), path, 2**30)
     least = isolated_models.MODEL_LIMITS.cpu_seconds
     assert found == [least, least, 2 * least, 2 * least, 9 * least, 9 * least]
