@@ -26,6 +26,6 @@ EXPOSE 7860
 
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s \
     CMD [".venv/bin/python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:7860/health', timeout=4)"]
-# On which the app deletes what visitors have uploaded.
+# Ends the app, which deletes what visitors have uploaded. SIGTERM does the same once it has started.
 STOPSIGNAL SIGINT
 CMD [".venv/bin/vitviz", "app"]

@@ -183,7 +183,7 @@ def test_the_check_finds_what_leads_nowhere_and_what_is_fetched(tmp_path: Path) 
 
 
 def test_every_example_link_of_a_space_shows_what_it_says(example: Analysis) -> None:
-    table = PAGES["hosting.md"].partition("<!-- example links -->")[2].partition("<!-- /example links -->")[0]
+    table = PAGES["app.md"].partition("<!-- example links -->")[2].partition("<!-- /example links -->")[0]
     links = re.findall(r"`(\?[^`]+)`", table)
     assert len(links) >= 12
     for link in links:
