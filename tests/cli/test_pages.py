@@ -14,9 +14,8 @@ from vitviz.ui.explorer.device_page import device_page
 
 
 def start_of(page: str) -> dict[str, Any]:
-    block = re.search(r'<script type="application/json" id="start">(.*?)</script>', page, re.DOTALL)
-    assert block is not None
-    start: dict[str, Any] = json.loads(block[1])
+    """What a page begins with."""
+    start: dict[str, Any] = json.loads(page.partition('id="start">')[2].partition("</script>")[0])
     return start
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from PIL import Image, ImageCms
 
-from tests.support.image_files import STORED, chunk, encoded, jpeg, quadrants, riff
+from tests.support.image_files import chunk, encoded, jpeg, oriented_file, quadrants, riff
 
 # The picture that most of the files would show if they were intact.
 
@@ -170,10 +170,7 @@ def in_segments(block: bytes) -> list[bytes]:
 
 
 def upright_jpeg(orientation: int) -> bytes:
-    stored = np.ascontiguousarray(STORED[orientation](np.asarray(PICTURE)))
-    block = Image.Exif()
-    block[0x0112] = orientation
-    return encoded(Image.fromarray(stored), "JPEG", quality=95, subsampling=0, exif=block)
+    return oriented_file(np.asarray(PICTURE), orientation, "JPEG", quality=95, subsampling=0)
 
 
 def rotated_jpeg(width: int, height: int) -> bytes:

@@ -245,17 +245,13 @@ def test_nothing_is_left_changed(tmp_path_factory: pytest.TempPathFactory) -> No
     assert state() == before
 
 
-def test_the_hub_is_out_of_reach_while_a_package_works() -> None:
+def test_the_hub_is_out_of_reach_while_a_package_works(monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
 
-    before = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = False
-    try:
-        with restore_state():
-            assert constants.HF_HUB_OFFLINE
-        assert not constants.HF_HUB_OFFLINE
-    finally:
-        constants.HF_HUB_OFFLINE = before
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with restore_state():
+        assert constants.HF_HUB_OFFLINE
+    assert not constants.HF_HUB_OFFLINE
 
 
 def test_what_a_package_raises_is_one_sentence() -> None:
