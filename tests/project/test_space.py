@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from importlib.metadata import packages_distributions, requires, version
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
+import httpx
 import pytest
 import yaml
 from packaging.requirements import Requirement
@@ -192,21 +191,14 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Start:
     environment |= {"HIDDEN": json.dumps(sorted(hidden)), "LOG": str(folder), "PYTHONPATH": str(folder)}
     environment["HF_HOME"] = str(cache)
     with running_app(environment) as address:
-        config = json.load(urlopen(f"{address}/config", timeout=60))
-        health = status(f"{address}/health")
+        config = httpx.get(f"{address}/config", timeout=60).json()
+        health = httpx.get(f"{address}/health", timeout=60).status_code
         # The app writes this at its first request to itself, which may be late on a busy machine.
         last = time.monotonic() + 30
         while not (folder / "loaded").exists() and time.monotonic() < last:
             time.sleep(0.1)
     loaded = set(json.loads((folder / "loaded").read_text()))
     return Start(config, health, loaded, hidden, (folder / "outside").read_text(), list(cache.rglob("*")))
-
-
-def status(address: str) -> int:
-    try:
-        return int(urlopen(address, timeout=60).status)
-    except HTTPError as error:
-        return error.code
 
 
 def test_the_app_starts_with_the_requirements_and_nothing_else(start: Start) -> None:

@@ -61,10 +61,11 @@ MAKERS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A checkpoint of one of :data:`MAKERS`, of transformers where a test names none."""
     made = tmp_path / "made"
     made.mkdir()
-    make_transformers(made, "CLIP")
+    MAKERS[getattr(request, "param", "transformers")](made)
     return made
 
 
@@ -111,13 +112,10 @@ def no_connection(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 # From the hub.
 
 
-@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("folder", MAKERS, indirect=True)
 def test_a_checkpoint_of_the_hub_reads_texts_without_the_network(
-    server: HubServer, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "made"
-    folder.mkdir()
-    MAKERS[kind](folder)
     publish(server, folder)
     model = vitviz.load(f"hf:{NAME}")
     assert names_beside(model) == {path.name for path in folder.iterdir()} >= TOKENIZER
@@ -195,15 +193,13 @@ def test_a_folder_without_a_vocabulary_is_refused(folder: Path) -> None:
         open_text_tower(vitviz.load(folder / WEIGHTS))
 
 
-@pytest.mark.parametrize("kind", MAKERS)
-def test_code_beside_a_checkpoint_is_never_run(kind: str, tmp_path: Path) -> None:
-    folder, ran = tmp_path / "made", tmp_path / "ran"
-    folder.mkdir()
-    MAKERS[kind](folder)
+@pytest.mark.parametrize("folder", MAKERS, indirect=True)
+def test_code_beside_a_checkpoint_is_never_run(folder: Path, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
     (folder / "evil.py").write_text(f"open({str(ran)!r}, 'w')\nclass Evil:\n    pass\n")
     words = {"AutoTokenizer": ["evil.Evil", None]}
     change(folder / "tokenizer_config.json", auto_map=words, tokenizer_class="Evil", trust_remote_code=True)
-    if kind == "transformers":
+    if (folder / "config.json").exists():
         change(folder / "config.json", auto_map={"AutoConfig": "evil.Evil", "AutoModel": "evil.Evil"})
     with suppress(CheckpointError):
         open_text_tower(vitviz.load(folder))
