@@ -281,25 +281,8 @@ def test_heads_are_ranked(visit: Visit, analysis: Analysis, uid: str) -> None:
     assert reply["unit"] == "probability" and reply["target"] == int(analysis.logits.argmax())
 
 
-def check_rows(rows: list[dict[str, Any]], before: torch.Tensor, after: torch.Tensor) -> None:
-    for row in rows:
-        index = row["index"]
-        assert row["name"] == f"class {index}"
-        assert (row["before"], row["after"]) == pytest.approx((float(before[index]), float(after[index])), abs=1e-6)
-
-
-def test_parts_are_switched_off(visit: Visit, analysis: Analysis, uid: str) -> None:
-    reply = visit.run("switch", uid=uid, target=None, heads=[[0, 1], [2, 3]], patches=[[1, 2]])
-    off = analysis.switched_off([(0, 1), (2, 3)], [(1, 2)])
-    check_rows(reply["rows"], analysis.logits.softmax(-1), off.softmax(-1))
-    assert reply["unit"] == "probability" and len(reply["rows"]) == 5
-    assert "this model has layers 0 to 2" in visit.run("switch", uid=uid, heads=[[9, 0]])["failed"]
-    everything = [[row, column] for row in range(4) for column in range(6)]
-    assert visit.run("switch", uid=uid, patches=everything)["failed"].startswith("all 24 patches are off")
-
-
-@pytest.mark.parametrize("function", ["sigmoid", "none"])
-def test_the_page_shows_what_the_model_calls_a_probability(
+@pytest.mark.parametrize("function", ["softmax", "sigmoid", "none"])
+def test_parts_are_switched_off_and_the_page_shows_what_the_model_calls_a_probability(
     make_model: MakeModel, picture: Upload, function: str
 ) -> None:
     service = AnalysisService(make_model(probability=function))
@@ -307,15 +290,22 @@ def test_the_page_shows_what_the_model_calls_a_probability(
     uid, analysis = on_loop(service.analyze(service.start, picture))
     expected = [
         {"index": analysis.model.labels.index(each.label), "label": each.label, "probability": each.probability}
-        for each in (analysis.predictions(5) if function == "sigmoid" else [])
+        for each in (analysis.predictions(5) if function != "none" else [])
     ]
     assert facts.predictions(analysis) == expected
-    off = analysis.switched_off([(0, 1)])
-    before, after = (values.sigmoid() if function == "sigmoid" else values for values in (analysis.logits, off))
-    unit = "probability" if function == "sigmoid" else "score"
-    reply = visit.run("switch", uid=uid, target=None, heads=[[0, 1]])
-    assert reply["unit"] == visit.run("rank", uid=uid, target=2)["unit"] == unit
-    check_rows(reply["rows"], before, after)
+    off = analysis.switched_off([(0, 1), (2, 3)], [(1, 2)])
+    shares = {"softmax": lambda logits: logits.softmax(-1), "sigmoid": torch.sigmoid, "none": lambda logits: logits}
+    before, after = map(shares[function], (analysis.logits, off))
+    reply = visit.run("switch", uid=uid, target=None, heads=[[0, 1], [2, 3]], patches=[[1, 2]])
+    unit = "score" if function == "none" else "probability"
+    assert reply["unit"] == visit.run("rank", uid=uid, target=2)["unit"] == unit and len(reply["rows"]) == 5
+    for row in reply["rows"]:
+        index = row["index"]
+        assert row["name"] == f"class {index}"
+        assert (row["before"], row["after"]) == pytest.approx((float(before[index]), float(after[index])), abs=1e-6)
+    assert "this model has layers 0 to 2" in visit.run("switch", uid=uid, heads=[[9, 0]])["failed"]
+    everything = [[row, column] for row in range(4) for column in range(6)]
+    assert visit.run("switch", uid=uid, patches=everything)["failed"].startswith("all 24 patches are off")
 
 
 def test_maps_and_measures_can_be_about_likeness(
