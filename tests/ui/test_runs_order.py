@@ -91,6 +91,7 @@ def test_a_page_that_closes_ends_its_runs(visit: Visit, which: dict[str, int]) -
     held, thread = started(visit)
     Visit(visit.runs, OTHER_PAGE).end(**which)
     visit.end(number=9)
+    thread.join(0.3)
     assert thread.is_alive()
     visit.end(**which)
     thread.join(30)
