@@ -16,6 +16,8 @@ from tests.support.heatmaps import array, heatmap_over, noise, prepare, token_ma
 from tests.support.pairs import every_pair
 from vitviz import Geometry, Heatmap, Style
 from vitviz.errors.kinds import ImageError, MethodError
+from vitviz.errors.messages import choices
+from vitviz.visualization.colormaps import COLORMAPS
 
 SIZES = {"landscape": (61, 37), "portrait": (37, 61), "square": (48, 48), "panorama": (203, 20), "tiny": (3, 5)}
 every_fit = pytest.mark.parametrize("fit", ["crop", "squash", "native"])
@@ -92,8 +94,8 @@ def test_resized_keeps_every_patch_at_its_place(size: tuple[int, int], fit: str,
     [
         (
             {"colormap": "jet"},
-            "colormap 'jet': expected 'inferno', 'viridis', 'magma', 'cividis', 'gray' or 'turbo'; matplotlib's own "
-            "goes in as an object: matplotlib.colormaps['jet']",
+            f"colormap 'jet': expected {choices(COLORMAPS)}; matplotlib's own goes in as an object: "
+            "matplotlib.colormaps['jet']",
         ),
         ({"opacity": 1.1}, "opacity = 1.1: expected a number in [0, 1]"),
         ({"opacity": -0.1}, "opacity = -0.1: expected a number in [0, 1]"),
