@@ -45,10 +45,14 @@ class Frozen(OwnViT):
 
 @every_method
 @pytest.mark.parametrize(
-    ("mode", "layers"), [(torch.no_grad, 3), (torch.inference_mode, 1)], ids=["no_grad", "inference_mode"]
+    ("mode", "layers", "detaches"),
+    [(torch.no_grad, 3, False), (torch.inference_mode, 1, False), (contextlib.nullcontext, 3, True)],
+    ids=["no_grad", "inference_mode", "detached"],
 )
-def test_frozen_layers_are_refused(mode: Callable[[], Any], layers: int, method: str) -> None:
-    module = Frozen(mode, layers)
+def test_frozen_layers_and_detached_features_are_refused(
+    mode: Callable[[], Any], layers: int, detaches: bool, method: str
+) -> None:
+    module = Frozen(mode, layers, detaches)
     analysis = vitviz.analyze(picture(), load_own(module))
     if method == "grad_cam" and layers < DEPTH:
         # The gradient of the last layer does not pass the lower ones.
@@ -79,13 +83,6 @@ class Cut(OwnViT):
 def test_a_gradient_of_zero_beside_an_effect_of_pixels_is_refused() -> None:
     with pytest.raises(MethodError, match="computes without gradients"):
         map_of(vitviz.analyze(picture(), load_own(Cut())), "integrated_gradients")
-
-
-@every_method
-def test_detached_features_are_refused(method: str) -> None:
-    analysis = vitviz.analyze(picture(), load_own(Frozen(contextlib.nullcontext, 3, detaches=True)))
-    with pytest.raises(MethodError, match="computes without gradients"):
-        map_of(analysis, method)
 
 
 @every_method

@@ -26,14 +26,19 @@ from vitviz.training.data import read_image_folder, training_batches
 # The images and their batches.
 
 
-def test_a_folder_is_read_in_the_order_of_classes_and_names(folder: Path) -> None:
-    data = read_image_folder(folder, "test", PLAIN, 2, 2)
+@pytest.mark.parametrize(
+    ("preprocessing", "mode"), [(PLAIN, "RGB"), (Preprocessing(8, 8, (0.5,), (0.5,), "native"), "L")]
+)
+def test_a_folder_is_read_in_the_order_of_classes_and_names(
+    folder: Path, preprocessing: Preprocessing, mode: str
+) -> None:
+    data = read_image_folder(folder, "test", preprocessing, 2, 2)
     assert data.labels == ("blue", "green", "red")
     assert data.targets.tolist() == [0] * 4 + [1] * 4 + [2] * 4
-    assert data.images.dtype == torch.uint8
+    assert data.images.dtype == torch.uint8 and data.images.shape == (12, len(mode), 8, 8)
     for index, path in enumerate(sorted((folder / "test").rglob("*.png"))):
-        expected = rearrange(np.asarray(Image.open(path)), "height width channel -> channel height width")
-        np.testing.assert_array_equal(data.images[index], expected)
+        expected = np.asarray(Image.open(path).convert(mode)).reshape(8, 8, -1)
+        np.testing.assert_array_equal(rearrange(data.images[index], "channel ... -> ... channel"), expected)
 
 
 @pytest.mark.parametrize("name", ["val", "validation"])
@@ -71,14 +76,6 @@ def test_an_image_that_cannot_be_opened_is_named_with_its_folder(tmp_path: Path)
         read_image_folder(tmp_path, "train", PLAIN, 2, 2)
 
 
-def test_one_channel_is_read_as_one_channel(folder: Path) -> None:
-    grey = Preprocessing(8, 8, (0.5,), (0.5,), "native")
-    data = read_image_folder(folder, "test", grey, 2, 2)
-    assert data.images.shape == (12, 1, 8, 8)
-    first = np.asarray(Image.open(folder / "test" / "blue" / "0.png").convert("L"))
-    np.testing.assert_array_equal(data.images[0, 0], first)
-
-
 FOUR = TrainingConfig(image_size=8, batch_size=4, label_smoothing=0.3, low_resolution=0)
 
 
@@ -86,22 +83,18 @@ def batches(seed: int, config: TrainingConfig, count: int = 10) -> list[tuple[to
     return list(training_batches(grey_images(count), PLAIN, replace(config, seed=seed), 0))
 
 
-def test_an_epoch_sees_an_image_at_most_once_and_whole_batches_only() -> None:
-    drawn_batches = batches(0, replace(FOUR, jitter=0, mix=0))
-    assert [len(pixels) for pixels, _ in drawn_batches] == [4, 4]
+@pytest.mark.parametrize(("count", "seen"), [(10, 8), (12, 12)])
+def test_an_epoch_sees_an_image_at_most_once_and_whole_batches_only(count: int, seen: int) -> None:
+    drawn_batches = batches(0, replace(FOUR, jitter=0, mix=0), count)
+    assert {len(pixels) for pixels, _ in drawn_batches} == {4}
     pixels, targets = (torch.cat(tensors) for tensors in zip(*drawn_batches, strict=True))
     indices = (pixels * 25.5 - 1).mean((1, 2, 3)).round().long()
     torch.testing.assert_close(pixels, repeat((indices + 1) / 25.5, "image -> image 3 8 8"))
-    assert len(set(indices.tolist())) == 8
+    assert len(indices) == len(set(indices.tolist())) == seen
     assert indices.tolist() != sorted(indices.tolist())
-    expected = torch.full((8, 3), 0.1)
-    expected[range(8), indices % 3] = 0.8
+    expected = torch.full((seen, 3), 0.1)
+    expected[range(seen), indices % 3] = 0.8
     torch.testing.assert_close(targets, expected)
-
-
-def test_a_set_of_whole_batches_is_seen_completely() -> None:
-    pixels = torch.cat([pixels for pixels, _ in batches(0, replace(FOUR, jitter=0, mix=0), count=12)])
-    assert sorted((pixels[:, 0, 0, 0] * 25.5).round().tolist()) == list(range(1, 13))
 
 
 def test_an_epoch_follows_from_its_seed() -> None:
