@@ -126,16 +126,13 @@ def cls_sees_itself_least() -> torch.Tensor:
     return attention
 
 
-UNTIED: dict[str, Make] = {
+TRACES: dict[str, Make] = {
     "random": lambda: (2 * torch.randn(2, 3, TOKENS, TOKENS)).softmax(-1),
     "CLS sees itself least": cls_sees_itself_least,
-}
-TIED: dict[str, Make] = {
     "uniform": lambda: torch.full((2, 3, TOKENS, TOKENS), 1 / TOKENS),
     "few numbers": lambda: torch.randint(1, 4, (2, 1, 1, TOKENS)).float().expand(2, 3, TOKENS, TOKENS),
     "CLS sees least": lambda: torch.tensor([1.0] * 7 + [2.0] * 7).expand(2, 3, TOKENS, TOKENS).contiguous(),
 }
-TRACES = {**UNTIED, **TIED}
 every_trace = pytest.mark.parametrize("make", TRACES.values(), ids=TRACES)
 RATIOS = (1 / TOKENS**2, 0.3, 0.5, 0.9, 0.999)
 
@@ -148,26 +145,18 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("reference", [without_lowest, without_lowest_as_vit_explain])
 @every_pair(make=TRACES, fusion=list(HEAD_FUSIONS), ratio=RATIOS, dtype=TYPES)
-def test_a_layer_without_its_lowest_entries_is_that_of_a_full_sort(
-    make: Make, fusion: str, ratio: float, dtype: torch.dtype
+def test_the_entries_of_a_layer_that_go_are_those_of_a_full_sort_or_of_topk(
+    make: Make, fusion: str, ratio: float, dtype: torch.dtype, reference: Callable[[torch.Tensor, int], torch.Tensor]
 ) -> None:
-    trace = trace_of(make().to(dtype))
+    trace, as_vit_explain = trace_of(make().to(dtype)), reference is without_lowest_as_vit_explain
     for layer in range(2):
-        expected = without_lowest(trace.fused(layer, fusion), int(TOKENS**2 * ratio))
-        assert torch.equal(joined(discard_in_chunks(trace, layer, fusion, ratio), TOKENS), expected)
-
-
-@pytest.mark.usefixtures("small_chunks")
-@every_pair(make=TRACES, fusion=list(HEAD_FUSIONS), ratio=RATIOS, dtype=TYPES)
-def test_vit_explain_discards_the_entries_of_topk_except_the_first(
-    make: Make, fusion: str, ratio: float, dtype: torch.dtype
-) -> None:
-    trace = trace_of(make().to(dtype))
-    matrix = trace.fused(1, fusion)
-    expected = without_lowest_as_vit_explain(matrix, int(TOKENS**2 * ratio))
-    assert expected[0, 0] == matrix[0, 0] > 0
-    assert torch.equal(joined(discard_in_chunks(trace, 1, fusion, ratio, as_vit_explain=True), TOKENS), expected)
+        matrix = trace.fused(layer, fusion)
+        expected = reference(matrix, int(TOKENS**2 * ratio))
+        assert torch.equal(joined(discard_in_chunks(trace, layer, fusion, ratio, as_vit_explain), TOKENS), expected)
+        # vit-explain spares the first entry.
+        assert not as_vit_explain or expected[0, 0] == matrix[0, 0] > 0
 
 
 @pytest.mark.usefixtures("small_chunks")
