@@ -190,12 +190,6 @@ def test_every_function_that_the_documents_call_exists(imports: Imports) -> None
     assert {"METHODS", "attribution", "cost", "load"} <= set(imports.called)
 
 
-def test_an_unknown_name_is_an_attribute_error_that_suggests_a_similar_one() -> None:
-    with pytest.raises(AttributeError, match="module 'vitviz' has no attribute 'laod'; did you mean 'load'"):
-        vitviz.laod  # noqa: B018
-    assert not hasattr(vitviz, "_secret") and not hasattr(vitviz, "gone")
-
-
 # Requirements.
 
 

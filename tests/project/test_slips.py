@@ -119,6 +119,8 @@ ATTRIBUTES = [
     ("vitviz.compare(analysis, analysis)", "or vitviz.evaluation.compare(analysis), the methods on one picture"),
     ("vitviz.probe(analysis)", ": expected vitviz.evaluation.probes.probe(…)"),
     ("vitviz.predict(photo)", ": expected vitviz.analyze(image, model).predictions(…)"),
+    ("vitviz.laod(photo)", "module 'vitviz' has no attribute 'laod'; did you mean 'load'?"),
+    ("vitviz._secret", "module 'vitviz' has no attribute '_secret'"),
     ("vitviz.analyse(photo, model)", "; did you mean 'analyze'?"),
     ("vitviz.METHODS.gradcam", "; did you mean METHODS['grad_cam']?"),
     ("analysis.layer_index(0)", ": expected analysis.trace.layer_index(…)"),
