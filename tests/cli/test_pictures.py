@@ -177,7 +177,8 @@ SPELLED = {
     "pass image_size=(24, 48)": "pass --image-size 24x48",
     "pass probability='none' where": "pass --probability none where",
     "ignore=['head.*', 'a.json:*'] leaves out": "--ignore 'head.*' --ignore 'a.json:*' leaves out",
-    "'heads=3', vitviz.load(heads=3), x/heads=3": "'heads=3', vitviz.load(heads=3), x/heads=3",
+    "'heads=3', x/heads=3": "'heads=3', x/heads=3",
+    "vitviz.load(size=(2, 3), heads=3)": "vitviz.load(size=(2, 3), heads=3)",
     "this module has 12 heads": "this module has 12 heads",
 }
 

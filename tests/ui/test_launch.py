@@ -10,8 +10,9 @@ from unittest.mock import Mock
 
 import pytest
 
+from tests.support.modules import OwnViT, load_own
 from vitviz.errors.kinds import ConfigError
-from vitviz.ui import launch
+from vitviz.ui import build_demo, launch
 from vitviz.ui.server.settings import ServerSettings
 
 PROXIES = {"http_proxy": "http://127.0.0.1:9", "ALL_PROXY": "socks5://127.0.0.1:9"}
@@ -48,6 +49,11 @@ def test_a_port_in_use_is_said_with_the_option_that_names_another() -> None:
     demo: Any = SimpleNamespace(launch=start)
     with pytest.raises(ConfigError, match=r"port 7000 is in use; expected a free one: vitviz app --port"):
         launch.serve(demo, server_port=7000)
+
+
+def test_a_captured_module_is_refused_with_what_shows_it() -> None:
+    with pytest.raises(ConfigError, match=r"the app runs vitviz's own network, .* captures; vitviz explore"):
+        build_demo(load_own(OwnViT(), engine="module"), ServerSettings())
 
 
 def test_the_package_of_tools_logs_nothing() -> None:

@@ -69,6 +69,8 @@ class _Streams:
 
 
 STREAMS = _Streams()
+# A call of vitviz with its arguments, in which there may be further ones.
+CALL = r"(vitviz\.[\w.]+\((?:[^()]|\([^()]*\))*\))"
 
 
 def spelled(message: str) -> str:
@@ -77,6 +79,11 @@ def spelled(message: str) -> str:
     ``heads=12`` is ``--heads 12``, and ``value_range = (0, 1)`` is ``--value-range 0 1``. A name of several words is a
     parameter wherever it stands. Names in quotes, paths and calls stay.
     """
+    parts = re.split(CALL, message)
+    return "".join(part if number % 2 else _spelled(part) for number, part in enumerate(parts))
+
+
+def _spelled(message: str) -> str:
     for name, (flag, separator) in STREAMS.options.items():
         outside = rf"(?<![\w'\"(./-]){name}"
         value = r"(?: = |=)(?:\[([^\]]*)\]|\(([^()]*)\)|'([\w-]*)'|(?=\S))"
