@@ -13,6 +13,7 @@ from tests.support.image_files import encoded, png, row_image, tiff
 from tests.support.refusals import check_refusals
 from vitviz.errors.kinds import ImageError
 from vitviz.images.image_facts import ImageFacts
+from vitviz.images.levels import DARK
 from vitviz.images.opening import open_image
 
 RAMP = np.tile(np.linspace(0, 4095, 64).astype(np.uint16), (4, 1))
@@ -44,6 +45,10 @@ def test_twelve_bits_in_sixteen_are_said_and_full_range_is_not() -> None:
     assert open_image(encoded(Image.fromarray(RAMP * 16), "PNG")).info == {}
     colour = png(2, 2, 16, 2, struct.pack(">6H", 4095, 0, 100, 0, 4000, 0))
     assert "quarter of their range" in sentences(open_image(colour))
+    found = [
+        DARK.match(sentences(picture)) for picture in (dark, open_image(row_image("L", [0, 9])), open_image(colour))
+    ]
+    assert [match and match[2] for match in found] == ["4095", "9", None]
     with pytest.raises(ImageError, match="of which Pillow reads 8"):
         open_image(colour, value_range=(0, 4095))
 

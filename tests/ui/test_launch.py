@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from tests.support.modules import OwnViT, load_own
-from vitviz.errors.kinds import ConfigError
+from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.ui import build_demo, launch
 from vitviz.ui.server.settings import ServerSettings
 
@@ -52,7 +52,9 @@ def test_a_port_in_use_is_said_with_the_option_that_names_another() -> None:
 
 
 def test_a_captured_module_is_refused_with_what_shows_it() -> None:
-    with pytest.raises(ConfigError, match=r"the app runs vitviz's own network, .* captures; vitviz explore"):
+    with pytest.raises(
+        MethodError, match=r"the app of OwnViT, whose page vitviz explore .* writes: .* vitviz captures"
+    ):
         build_demo(load_own(OwnViT(), engine="module"), ServerSettings())
 
 

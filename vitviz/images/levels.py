@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +27,8 @@ DEEP_TOP = 65535
 DARK_BITS = 14
 # Pictures of 8 bits that end below look black, such as masks of 0 and 1.
 BLACK_LEVELS = 16
+# In an assumption of this module: that a picture is dark, and the value of white that may be meant.
+DARK = re.compile(r"(its .*, so that it is dark): (?:.*value_range=\(0, (\d+)\))?")
 MODES_IN_RANGE = ("1", "L", "RGB")
 ARRAY_INSTEAD = "expected 8 bits without a sign, or an array, as tifffile gives it, and value_range"
 MISREAD = f"which Pillow misreads; {ARRAY_INSTEAD}"
@@ -205,10 +208,10 @@ def _dark_sentence(image: Image.Image, encoding: Encoding) -> str:
     pairs = (extrema,) if image.mode == "L" else extrema
     highest = max((pair[1] for pair, band in zip(pairs, image.getbands(), strict=False) if band != "A"), default=0)
     if not encoding.is_cut and 0 < highest < BLACK_LEVELS:
-        return f"its values end at {highest} of 255, so that it is black: value_range=(0, {highest}) makes it brighter"
+        return f"its values end at {highest} of 255, so that it is dark: value_range=(0, {highest}) makes it brighter"
     if not encoding.is_cut or not 0 < highest < 2 ** (DARK_BITS - 8):
         return ""
-    return "its 16-bit colours use a quarter of their range at most: an array with value_range makes it brighter"
+    return "its 16-bit colours use a quarter of their range, so that it is dark: an array with value_range is brighter"
 
 
 def _from_deep_grey(

@@ -9,8 +9,7 @@ from typing import Any
 import gradio as gr
 
 from vitviz.errors.arguments import instance
-from vitviz.errors.kinds import ConfigError
-from vitviz.models.vit import VisionTransformer
+from vitviz.models.require import require_vit
 from vitviz.ui.api import publish
 from vitviz.ui.device import device_models
 from vitviz.ui.handlers import Handlers
@@ -90,18 +89,15 @@ def build_demo(model: Model | None = None, server_settings: ServerSettings | Non
 
     Raises:
         CheckpointError: the bundled checkpoint, or a model for the devices of visitors, cannot be loaded.
-        ConfigError: an environment variable is not legal, the model is no model or is a captured module, or a page on
-            the visitor's device cannot run one that a setting names.
+        ConfigError: an environment variable is not legal, the model is no model, or a page on the visitor's device
+            cannot run one that a setting names.
+        MethodError: the model is a captured module.
     """
     server_settings = server_settings or ServerSettings.of()
     if model is not None:
         instance("model", model, Model, "vitviz.load()")
     start = model or load()
-    if not isinstance(start.network, VisionTransformer):
-        raise ConfigError(
-            f"{start.name}: the app runs vitviz's own network, and this model is a module that vitviz captures; "
-            "vitviz explore (in Python vitviz.explore) shows its page"
-        )
+    require_vit(start.network, f"the app of {start.name}, whose page vitviz explore (vitviz.explore) writes")
     handlers = Handlers(AnalysisService(start, server_settings), device_models(start, server_settings.device_models))
     with ThreadPoolExecutor(1) as thread:
         # The first visitor finds it analysed. A notebook has an event loop in its own thread.

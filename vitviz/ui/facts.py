@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from textwrap import shorten
 from typing import Any
@@ -25,6 +26,7 @@ from vitviz.attribution import METHODS, Method
 from vitviz.errors.number_text import digits
 from vitviz.evaluation.probes import PROBES, Probe
 from vitviz.images.colours import CONVERTED
+from vitviz.images.levels import DARK
 from vitviz.models.targets import MAX_TEXT_CHARS
 from vitviz.ui.image_bytes import as_base64, as_webp
 from vitviz.ui.normalize import pools_by_attention, refusal, resolution_step
@@ -229,6 +231,7 @@ def analysis_facts(
         "pixels": list(pixels or prepared.image.size),
         "box": [float(edge) for edge in prepared.geometry.resized(*prepared.image.size).box],
         "assumptions": visible("; ".join(prepared.assumptions)),
+        "dark": _darkness(prepared.assumptions),
         "is_converted": any(sentence.startswith(CONVERTED) for sentence in prepared.assumptions),
         "rows": layout.grid_height,
         "columns": layout.grid_width,
@@ -247,6 +250,12 @@ def analysis_facts(
         "predictions": predictions(analysis),
         "is_out_of_distribution": analysis.is_out_of_distribution,
     }
+
+
+def _darkness(assumptions: Iterable[str]) -> dict[str, Any] | None:
+    """Of a dark picture, what says so, and the value of white that may be meant, if one is known."""
+    found = ({"said": match[1], "white": match[2] and int(match[2])} for match in map(DARK.match, assumptions) if match)
+    return next(found, None)
 
 
 def outliers(trace: AttentionTrace) -> dict[str, Any] | None:

@@ -10,9 +10,11 @@ import base64
 import gzip
 import hashlib
 import html
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 from PIL import Image
@@ -176,7 +178,7 @@ def device_page(
     ids = ids or ["", *(model.name for model in models[1:])]
     if len(set(ids)) < len(ids):
         raise ConfigError(f"models {listing([model.name for model in models])}: two have the same name")
-    pictures = {f"example:{each}": DevicePicture(each, _example(each)) for each in EXAMPLES}
+    pictures = {f"example:{each}": DevicePicture(each, (resources("assets") / each).read_bytes()) for each in EXAMPLES}
     if picture is not None:
         pictures = {FIRST_PICTURE: DevicePicture.of(picture, name), **pictures}
     first = next(iter(pictures))
@@ -277,18 +279,11 @@ def _model_facts(model_id: str, model: Model) -> dict[str, Any]:
     }
 
 
-def _example(name: str) -> bytes:
-    return (resources("assets") / name).read_bytes()
-
-
 def _file_content(source: ImageSource) -> bytes | None:
     """The bytes of a source that is a file; None for pixels."""
-    if isinstance(source, bytes):
-        return source
-    if isinstance(source, str) or hasattr(source, "__fspath__"):
-        with open(source, "rb") as file:
-            return file.read()
-    return None
+    if isinstance(source, str | os.PathLike):
+        return Path(source).read_bytes()
+    return source if isinstance(source, bytes) else None
 
 
 def _format(content: bytes) -> str | None:

@@ -175,7 +175,10 @@ export class Source {
     find("picture-assumptions").textContent = facts.assumptions && `About the picture: ${facts.assumptions}.`;
     find("engine").hidden = !facts.engine;
     find("engine").textContent = facts.engine ? `Computed on this device, by ${facts.engine}.` : "";
-    if (this.offeredFacts !== facts) this.offerWhole(facts);
+    if (this.offeredFacts !== facts) {
+      this.offerWhole(facts);
+      this.offerWhite(facts);
+    }
     this.offeredFacts = facts;
     find("unlike").hidden = !facts.is_out_of_distribution;
     showAnswer();
@@ -207,6 +210,17 @@ export class Source {
     if (!backend.computes || fit !== "crop" || seen >= SETTINGS.least_seen) return;
     const whole = { label: "Show the whole picture", act: () => chooseInput({ fit: UNCROPPED_FIT }) };
     notify(`The model sees the middle ${Math.round(100 * seen)}% of this picture: the rest is cropped.`, [whole]);
+  }
+
+  /**
+   * A dark picture may have another value of white than its kind of file.
+   * @param {Facts} facts
+   */
+  offerWhite({ dark, name }) {
+    if (!backend.computes || !dark) return;
+    const white = /** @type {number} */ (dark.white), label = `Read ${white?.toLocaleString("en")} as white`;
+    const brighter = { label, act: () => store.patchView(page.active, { white }) };
+    notify(`${name}: ${dark.said}.`, dark.white === null ? [] : [brighter]);
   }
 
   /** @param {number} step */

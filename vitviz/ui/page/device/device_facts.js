@@ -76,6 +76,7 @@ export function deviceFacts({ uid, view, name, address, rolls, file, prepared, e
     clip: null,
     assumptions: "",
     engine: card ? `WebGPU (${card})` : kernels === "plain" ? "JavaScript" : "WebAssembly",
+    dark: null,
     is_converted: false,
     is_out_of_distribution: detector !== null && encoding.oodScore !== null && encoding.oodScore < detector.threshold,
   };
