@@ -1,23 +1,256 @@
-"""The tests that docs/hosting.md names for its promises exist."""
+"""The promises of docs/hosting.md, and the tests that check each of them."""
 
 from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.support.example import ROOT
 
 PAGE = (ROOT / "docs" / "hosting.md").read_text()
-PROMISES = PAGE.partition("## What the server promises\n")[2]
+PROMISES = PAGE.partition("## What the server promises\n")[2].partition("\n## ")[0]
+# The tests of each promise, by file.
+TESTS: dict[str, dict[str, list[str]]] = {
+    "Only the routes that the app needs are served": {
+        "ui/server/test_routes.py": [
+            "test_exactly_the_listed_routes_of_gradio_are_served",
+            "test_every_other_route_is_answered_404_in_one_sentence",
+        ]
+    },
+    "No request makes the server fetch an address": {
+        "ui/server/test_routes.py": [
+            "test_no_route_fetches_an_address",
+            "test_no_file_of_a_call_is_fetched_whoever_calls",
+        ]
+    },
+    "Links store no state of a page on disk": {"ui/server/test_routes.py": ["test_no_state_is_written_for_a_link"]},
+    "The size of a body is limited before it is read": {
+        "ui/server/test_requests.py": [
+            "test_a_large_body_is_refused_before_it_is_there",
+            "test_bodies_in_memory_are_bounded_together",
+        ]
+    },
+    "JSON is at most 32 levels deep and has at most 65,536 commas and brackets": {
+        "ui/server/test_depth.py": [
+            "test_the_depth_of_a_body_is_limited",
+            "test_a_body_may_have_a_large_string_and_few_values",
+            "test_a_body_takes_time_in_proportion_to_its_size",
+        ],
+        "ui/server/test_requests.py": ["test_a_body_that_nests_is_refused_and_nobody_waits"],
+    },
+    "A text is read in linear time": {
+        "fuzz/test_fuzz.py": [
+            "test_a_file_that_once_caused_harm_is_one_answer_of_a_child",
+            "test_random_changes_get_a_legal_answer",
+        ]
+    },
+    "Every wrong request is answered in one sentence": {
+        "ui/server/test_requests.py": [
+            "test_every_wrong_body_is_told_in_a_sentence",
+            "test_a_wrong_form_is_told_in_a_sentence_and_leaves_nothing",
+        ]
+    },
+    "The log has at most one line for a request": {
+        "ui/test_launch.py": ["test_the_package_of_tools_logs_nothing"],
+        "ui/server/test_requests.py": [
+            "test_a_strange_request_is_not_in_the_log",
+            "test_what_nobody_expected_is_one_sentence_and_one_line",
+        ],
+    },
+    "Slow connections, queued events and many pages opened at once hold nobody up": {
+        "ui/server/test_requests.py": ["test_slow_connections_hold_nobody_up", "test_queued_events_hold_up_nobody"],
+        "ui/server/test_unread_replies.py": ["test_pages_that_are_asked_for_at_once_hold_nobody_up"],
+    },
+    "No visitor takes all connections": {
+        "ui/server/test_connections.py": [
+            "test_a_lecture_hall_is_served_and_one_visitor_does_not_take_all",
+            "test_one_connection_too_many_is_refused_and_an_idle_one_ends",
+            "test_the_limit_of_descriptors_is_raised",
+        ]
+    },
+    "Visitors are served in turn": {
+        "ui/server/test_line.py": [
+            "test_who_has_used_places_least_comes_first",
+            "test_the_use_of_one_line_counts_in_another",
+            "test_the_processes_of_those_who_have_used_much_are_nice_to_others",
+            "test_work_gives_its_place_back_at_a_report_and_goes_on_in_a_later_turn",
+            "test_who_waits_has_no_thread_and_hears_how_many_come_first",
+            "test_work_is_done_once_for_all_who_ask_meanwhile",
+        ],
+        "ui/test_runs_order.py": ["test_one_visitor_has_so_many_runs"],
+        "ui/server/test_requests.py": ["test_one_visitor_has_so_many_short_requests"],
+        "ui/server/test_unread_replies.py": [
+            "test_one_visitor_has_so_many_calls_and_another_has_their_own",
+            "test_answers_that_nobody_reads_are_dropped",
+        ],
+        "worker/test_worker.py": ["test_children_share_the_processor_by_their_priorities_and_have_no_terminal"],
+    },
+    "What is kept of a visitor is not dropped for what another sends": {
+        "ui/test_holdings.py": [
+            "test_forty_visitors_keep_their_analyses_in_the_default",
+            "test_one_visitors_analyses_drop_nobody_elses",
+        ],
+        "ui/test_runs.py": ["test_a_checkpoint_that_is_refused_gets_no_id"],
+    },
+    "What nobody waits for ends": {
+        "ui/test_runs_order.py": [
+            "test_a_page_that_closes_ends_its_runs",
+            "test_a_lost_connection_ends_a_run_after_a_while",
+        ]
+    },
+    "The app answers only to its own host names": {
+        "ui/server/test_hosts.py": ["test_the_app_answers_for_its_own_names_and_for_addresses"]
+    },
+    "A page of another site can neither send requests nor read answers": {
+        "ui/server/test_hosts.py": [
+            "test_a_page_of_another_site_sends_nothing_here",
+            "test_another_site_reads_nothing_here",
+        ]
+    },
+    "Forwarded headers are trusted from known proxies only": {
+        "ui/server/test_hosts.py": ["test_what_a_stranger_says_of_proxies_is_not_heard"]
+    },
+    "No other site shows the app in a frame": {
+        "ui/server/test_hosts.py": [
+            "test_every_answer_says_what_a_browser_may_do_with_it",
+            "test_the_page_on_the_device_may_run_its_kernels_and_its_workers_besides",
+            "test_a_space_answers_in_the_frame_of_its_host",
+        ]
+    },
+    "Files outside the upload folder are not served": {
+        "ui/test_privacy.py": ["test_no_route_serves_a_file_outside_its_folder"],
+        "ui/server/test_routes.py": ["test_files_of_the_app_are_served_and_others_are_not"],
+    },
+    "A served file runs no code": {
+        "ui/server/test_hosts.py": ["test_a_file_runs_nothing_and_what_is_no_picture_is_saved"]
+    },
+    "Every upload has a folder of its own": {"ui/test_page_routes.py": ["test_an_upload_has_a_folder_of_its_own"]},
+    "Nobody can tell whether somebody else sent the same file": {
+        "ui/test_holdings.py": ["test_a_key_says_nothing_of_what_others_have"],
+        "ui/test_models.py": ["test_a_checkpoint_of_ones_own_has_an_id_that_nobody_can_guess"],
+    },
+    "A visitor who fills the disk, or sends many files, loses their own": {
+        "ui/server/test_files.py": [
+            "test_who_fills_the_disk_loses_their_own_files",
+            "test_what_is_being_written_counts_and_ends_when_there_is_no_room",
+        ],
+        "ui/test_holdings.py": ["test_who_sends_most_takes_from_nobody_else"],
+        "ui/test_runs.py": ["test_a_checkpoint_that_is_refused_gets_no_id"],
+    },
+    "Old files are deleted": {
+        "ui/server/test_files.py": [
+            "test_a_file_in_use_is_not_old",
+            "test_the_deletion_of_old_files_begins_again_after_a_failure",
+        ],
+        "project/test_hosting.py": [
+            "test_every_process_has_a_folder_of_its_own_and_empties_it",
+            "test_a_start_deletes_what_the_dead_have_left_and_nothing_of_the_living",
+        ],
+    },
+    "A failed upload leaves nothing": {
+        "ui/server/test_requests.py": [
+            "test_an_upload_that_is_aborted_leaves_nothing",
+            "test_a_full_disk_is_told_and_keeps_nothing",
+        ]
+    },
+    "A child has limits": {
+        "worker/test_worker.py": [
+            "test_a_child_beyond_its_limits_is_one_sentence_and_leaves_nothing",
+            "test_a_checkpoint_has_processor_time_by_its_size",
+            "test_a_machine_without_a_free_process_refuses_a_file_but_not_for_good",
+        ]
+    },
+    "So many children at once": {
+        "ui/server/test_line.py": ["test_who_waits_has_no_thread_and_hears_how_many_come_first"]
+    },
+    "A child finds no secrets": {
+        "worker/test_worker.py": [
+            "test_a_child_finds_no_secrets",
+            "test_children_share_the_processor_by_their_priorities_and_have_no_terminal",
+        ]
+    },
+    "A child ends when its visitor, the app or the fork server is gone": {
+        "worker/test_worker.py": [
+            "test_the_end_of_a_context_ends_its_child",
+            "test_no_child_outlives_the_app",
+            "test_a_fork_server_that_is_gone_is_started_anew_and_ends_with_its_worker",
+        ]
+    },
+    "Nothing in its answer is executed, unpickled or mapped": {
+        "worker/test_worker.py": ["test_a_malformed_answer_is_refused", "test_an_origin_elsewhere_is_not_believed"]
+    },
+    "Its numbers equal the library's bit for bit": {
+        "worker/test_worker.py": [
+            "test_a_picture_is_prepared_as_the_library_does",
+            "test_a_checkpoint_is_opened_as_the_library_does",
+        ]
+    },
+    "Hostile files end in one answer": {
+        "worker/test_hostile_files.py": ["test_a_bad_file_becomes_its_picture_or_one_message"],
+        "fuzz/test_fuzz.py": [
+            "test_a_file_that_once_caused_harm_is_one_answer_of_a_child",
+            "test_random_changes_get_a_legal_answer",
+        ],
+        "weights/formats/test_limits.py": ["test_what_a_shared_tensor_expands_to_is_refused_before_any_is_read"],
+    },
+    "Nothing in a checkpoint is ever executed": {
+        "weights/formats/test_torch_files.py": ["test_a_payload_is_not_run", "test_an_object_is_skipped_and_named"],
+        "weights/formats/test_arrays.py": ["test_an_array_that_lies_is_refused"],
+    },
+    "HEIC files are decoded in a child, too": {
+        "ui/test_runs.py": ["test_a_phones_photograph_is_analysed"],
+        "images/test_kinds.py": ["test_a_heic_photo_that_once_ended_the_process_opens"],
+    },
+    "Clips are decoded frame by frame in a child": {
+        "video/test_clips.py": [
+            "test_a_list_of_other_files_opens_none",
+            "test_a_clip_that_claims_to_be_huge_takes_no_memory",
+            "test_a_clip_that_takes_too_long_is_ended",
+            "test_an_invalid_answer_of_a_child_is_not_believed",
+        ]
+    },
+    "The library has no such limits.": {
+        "weights/formats/test_torch_files.py": ["test_a_tensor_that_claims_too_much_is_one_of_our_errors"],
+        "weights/packages/test_opening.py": [
+            "test_a_package_sees_the_configuration_and_the_weights_and_nothing_else",
+            "test_a_hostile_folder_is_refused",
+        ],
+    },
+    "What is kept is bounded": {
+        "ui/test_holdings.py": [
+            "test_defaults_are_shares_of_the_memory",
+            "test_what_can_be_computed_again_is_held_by_the_latest_only",
+        ],
+        "ui/server/test_text_towers.py": ["test_the_tower_used_least_lately_makes_room"],
+    },
+    "What is computed is bounded": {
+        "ui/server/test_settings.py": [
+            "test_what_an_analysis_may_need_is_a_setting",
+            "test_it_counts_the_matrix_and_the_copy_of_a_discard_ratio",
+        ],
+        "ui/test_page_clips.py": ["test_the_frames_of_a_video_take_no_more_memory_at_once_than_an_analysis"],
+        "ui/test_holdings.py": ["test_a_file_of_the_explorer_is_made_once_for_all_who_ask"],
+    },
+    "A request that needs more memory than there is fails with that sentence, and the app goes on": {
+        "ui/server/test_line.py": [
+            "test_an_error_ends_the_turn_and_memory_that_is_missing_is_said",
+            "test_work_begins_with_room_which_keepers_make",
+        ],
+        "project/test_hosting.py": ["test_memory_beyond_the_limit_is_refused_and_the_process_goes_on"],
+    },
+    "Text is shown literally": {"ui/test_page_texts.py": ["test_the_page_shows_every_text_to_the_letter"]},
+}
 
 
-def test_every_promise_names_tests_that_are_there() -> None:
-    promises = [line for line in PROMISES.splitlines() if line.startswith("- **")]
-    assert len(promises) >= 30
-    for promise in promises:
-        found = re.findall(r"`([\w/]+\.py)?::(test_\w+)`", promise)
-        assert found, promise
-    file = ""
-    for name, test in re.findall(r"`([\w/]+\.py)?::(test_\w+)`", PROMISES):
-        file = name or file
+def test_every_promise_of_the_page_has_tests() -> None:
+    assert re.findall(r"^- \*\*(.+?)\*\*", PROMISES, re.MULTILINE) == list(TESTS)
+    assert len(TESTS) >= 30
+
+
+@pytest.mark.parametrize("promise", TESTS)
+def test_the_tests_of_a_promise_are_there(promise: str) -> None:
+    assert TESTS[promise]
+    for file, names in TESTS[promise].items():
         text = (ROOT / "tests" / file).read_text()
-        assert re.search(rf"^(async )?def {test}\(", text, re.MULTILINE), (file, test)
+        assert [name for name in names if f"def {name}(" not in text] == []
