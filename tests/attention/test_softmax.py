@@ -24,16 +24,15 @@ HEADS, TOKENS, DIM, SCALE = 3, 11, 4, 0.7
 TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-12}
 both_types = pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 with_and_without_bias = pytest.mark.parametrize("biased", [False, True], ids=["no bias", "bias"])
-# For a limit of a number of rows and further bytes, the number of query tokens in each chunk.
+# Limits of a chunk: a number of rows, and further bytes.
 CHUNKS = {
-    "less than a row": (0, 1, [1] * 11),
-    "one row": (1, 0, [1] * 11),
-    "the last chunk smaller": (4, 5, [4, 4, 3]),
-    "all but one row": (10, 0, [10, 1]),
-    "all rows": (11, 0, [11]),
-    "more than all rows": (100, 0, [11]),
+    "less than a row": (0, 1),
+    "one row": (1, 0),
+    "the last chunk smaller": (4, 5),
+    "all but one row": (10, 0),
+    "all rows": (11, 0),
+    "more than all rows": (100, 0),
 }
-every_chunk_size = pytest.mark.parametrize(("rows", "more", "sizes"), CHUNKS.values(), ids=CHUNKS)
 
 
 class Operands(NamedTuple):
@@ -69,33 +68,35 @@ def limit(monkeypatch: pytest.MonkeyPatch, rows: int, more: int, dtype: torch.dt
     return size
 
 
-@every_chunk_size
-@both_types
-@with_and_without_bias
-@pytest.mark.parametrize("sums_known", [False, True], ids=["softmax", "known sums"])
-def test_chunks_are_the_whole(
+@every_pair(
+    limits=CHUNKS,
+    rows=[slice(None), slice(0, 3), slice(3, 9), slice(10, 11), slice(8, 100), slice(-2, None), slice(5, 5)],
+    dtype=list(TOLERANCES),
+    biased=[False, True],
+    sums_known=[False, True],
+)
+def test_chunks_are_the_rows_of_the_whole(
     monkeypatch: pytest.MonkeyPatch,
-    rows: int,
-    more: int,
-    sizes: list[int],
+    limits: tuple[int, int],
+    rows: slice,
     dtype: torch.dtype,
     biased: bool,
     sums_known: bool,
 ) -> None:
-    limit(monkeypatch, rows, more, dtype)
+    limit(monkeypatch, *limits, dtype)
     operands = random_operands(dtype, biased)
     log_sums = operands.scores.logsumexp(-1).to(dtype) if sums_known else None
-    found = []
-    start = 0
-    for tokens, weights in weights_in_chunks(*operands[:2], SCALE, operands.bias, log_sums=log_sums):
-        assert tokens == slice(start, start + sizes[len(found)])
+    given = [tensor for tensor in (*operands, log_sums) if tensor is not None]
+    before = [tensor.clone() for tensor in given]
+    places, found = [], [torch.empty(HEADS, 0, TOKENS, dtype=dtype)]
+    for tokens, weights in weights_in_chunks(*operands[:2], SCALE, operands.bias, rows, log_sums):
         assert weights.dtype == dtype and weights.is_contiguous()
+        places.append(range(TOKENS)[tokens])
         found.append(weights.clone())
-        start = tokens.stop
-    assert [weights.shape[1] for weights in found] == sizes
-    whole = torch.cat(found, 1)
-    close(whole, operands.weights, TOLERANCES[dtype])
-    close(whole.sum(-1), torch.ones(HEADS, TOKENS, dtype=torch.float64), TOLERANCES[dtype])
+    assert all(map(torch.equal, given, before)), "the operands changed"
+    asked, at_once = range(TOKENS)[rows], max(1, limits[0])
+    assert places == [asked[start : start + at_once] for start in range(0, len(asked), at_once)]
+    close(torch.cat(found, 1), operands.weights[:, rows], TOLERANCES[dtype])
 
 
 @both_types
@@ -117,41 +118,17 @@ def test_fused_chunks_are_the_fused_whole(
     assert len(found) == 3 and into[:3].isnan().all() and into[9:].isnan().all()
 
 
-@pytest.mark.parametrize(
-    "rows", [slice(0, 3), slice(3, 9), slice(10, 11), slice(8, 100), slice(-2, None), slice(5, 5)], ids=str
-)
-@pytest.mark.parametrize("sums_known", [False, True], ids=["softmax", "known sums"])
-@with_and_without_bias
-def test_requested_rows_equal_those_of_the_whole_matrix(
-    monkeypatch: pytest.MonkeyPatch, rows: slice, sums_known: bool, biased: bool
-) -> None:
-    limit(monkeypatch, 2, 0, torch.float64)
-    operands = random_operands(torch.float64, biased)
-    log_sums = operands.scores.logsumexp(-1) if sums_known else None
-    chunks = weights_in_chunks(*operands[:2], SCALE, operands.bias, rows, log_sums)
-    before = [tensor.clone() for tensor in (*operands, log_sums) if tensor is not None]
-    found = [(tokens, weights.clone()) for tokens, weights in chunks]
-    after = [tensor for tensor in (*operands, log_sums) if tensor is not None]
-    assert all(torch.equal(tensor, copy) for tensor, copy in zip(after, before, strict=True)), "the operands changed"
-    assert [token for tokens, _ in found for token in range(TOKENS)[tokens]] == list(range(TOKENS)[rows])
-    assert all(weights.shape[1] <= 2 for _, weights in found)
-    none = torch.empty(HEADS, 0, TOKENS)
-    close(torch.cat([none, *(weights for _, weights in found)], 1), operands.weights[:, rows], 1e-12)
-
-
-@every_chunk_size
+@pytest.mark.parametrize("limits", CHUNKS.values(), ids=CHUNKS)
 @both_types
 @pytest.mark.parametrize(("sums_known", "count"), [(False, 2), (True, 1)], ids=["softmax", "known sums"])
 def test_no_buffer_is_larger_than_a_chunk_may_be(
     monkeypatch: pytest.MonkeyPatch,
-    rows: int,
-    more: int,
-    sizes: list[int],
+    limits: tuple[int, int],
     dtype: torch.dtype,
     sums_known: bool,
     count: int,
 ) -> None:
-    max_bytes = max(limit(monkeypatch, rows, more, dtype), HEADS * TOKENS * dtype.itemsize)
+    max_bytes = max(limit(monkeypatch, *limits, dtype), HEADS * TOKENS * dtype.itemsize)
     allocated: list[torch.Tensor] = []
 
     def spy(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
