@@ -53,6 +53,13 @@ def test_twelve_bits_in_sixteen_are_said_and_full_range_is_not() -> None:
         open_image(colour, value_range=(0, 4095))
 
 
+@pytest.mark.parametrize(("low", "step"), [(2**24, 1), (1.7e9, 1), (1e8, 0.25), (0, 1e-41)])
+def test_a_range_far_from_zero_loses_no_level(low: float, step: float) -> None:
+    values = low + np.tile(np.arange(256), (2, 1)) * step
+    values = values if step != 1 else values.astype(np.int64)
+    assert greys(open_image(values, value_range=(low, low + 255 * step))) == list(range(256))
+
+
 def test_a_range_of_floats_and_of_eight_bits_is_applied_and_checked() -> None:
     hounsfield = encoded(row_image("F", [-1000.0, 500.0, 2000.0]), "TIFF")
     assert greys(open_image(hounsfield, value_range=(-1000, 2000))) == [0, 128, 255]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,9 @@ def checked_weights(attentions: Attentions) -> tuple[torch.Tensor, ...]:
         if weights.shape != first.shape:
             shapes = f"attentions[0] of shape {tuple(first.shape)}, attentions[{index}] of {tuple(weights.shape)}"
             raise ConfigError(f"{shapes}: expected one shape in all layers, {LAYER}")
-    layers = [weights.to(first) for weights in layers]
+    # The first layer's type may be narrower than that of others.
+    dtype = reduce(torch.promote_types, [weights.dtype for weights in layers])
+    layers = [weights.to(first.device, dtype) for weights in layers]
     for index, weights in enumerate(layers):
         _check_rows(f"attentions[{index}]", weights.detach())
     return tuple(layers)
@@ -112,10 +115,12 @@ def _is_square(count: int) -> bool:
 
 def _layer(name: str, weights: Any) -> torch.Tensor:
     """The weights of one layer, ``"head query key"``."""
-    if isinstance(weights, np.ndarray):
-        weights = torch.from_numpy(weights)
-    if not isinstance(weights, torch.Tensor) or not weights.is_floating_point():
-        kind = f"a tensor of {weights.dtype}" if isinstance(weights, torch.Tensor) else describe(weights)
+    if isinstance(weights, np.ndarray) and weights.dtype.kind == "f" and weights.itemsize <= 8:
+        # Torch takes no negative strides, and no other order of bytes.
+        weights = torch.from_numpy(np.ascontiguousarray(weights, weights.dtype.newbyteorder("=")))
+    is_tensor = isinstance(weights, torch.Tensor) and weights.layout == torch.strided and not weights.is_meta
+    if not is_tensor or not weights.is_floating_point() or weights.itemsize < 2:
+        kind = f"a tensor of {weights.dtype}" if is_tensor else describe(weights)
         advice = EAGER if weights is None else ""
         raise ConfigError(f"{name}: {kind} found; expected a tensor of floats, {LAYER}{advice}")
     shape = tuple(weights.shape)

@@ -171,4 +171,6 @@ def eight_bit(array: np.ndarray, name: str, value_range: ValueRange | None, *, i
         if value_range is None:
             raise ImageError(f"{name}: {values}; floating point must lie in [0, 1], or in value_range")
         raise ImageError(f"{name}: {values}; outside of value_range = ({low:g}, {high:g}){CUT}")
-    return np.rint((array.astype(np.float32) - low) * (255 / (high - low))).astype(np.uint8)
+    # A stated range may be narrow and far from zero, where single precision has steps of whole levels.
+    precise: np.ndarray = array.astype(np.float32 if value_range is None else np.float64)
+    return np.rint((precise - low) * 255 / (high - low)).astype(np.uint8)

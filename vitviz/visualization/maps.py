@@ -30,8 +30,12 @@ def map_of(array: Any) -> TokenMap:
     if np.ma.is_masked(array):
         raise MethodError(f"array: some of its values are masked; {expected}, as .filled(0) gives")
     try:
-        values = array.detach() if isinstance(array, torch.Tensor) else torch.from_numpy(np.array(array))
-        if values.is_complex():
+        if not isinstance(array, torch.Tensor):
+            numbers = np.array(array)
+            values = torch.from_numpy(numbers.astype(numbers.dtype.newbyteorder("=")))
+        else:
+            values = array.detach()
+        if values.is_complex() or values.layout != torch.strided:
             raise TypeError
         values = values if values.is_floating_point() else values.float()
     except (TypeError, ValueError):
