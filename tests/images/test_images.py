@@ -211,7 +211,8 @@ def test_alpha_of_a_pil_image_is_composited_on_white(kind: str) -> None:
 @pytest.mark.parametrize("orientation", [*STORED, 0, 9])
 def test_exif_orientation_is_followed_and_an_unknown_one_ignored(orientation: int, format: str) -> None:
     data = oriented_file(UPRIGHT, orientation, format, **({"lossless": True} if format == "WEBP" else {}))
-    assert np.array_equal(open_image(data), UPRIGHT)
+    opened = open_image(data)
+    assert np.array_equal(opened, UPRIGHT) and ImageFacts.of(opened).size == opened.size
     assert np.array_equal(open_image(Image.open(io.BytesIO(data))), UPRIGHT)
 
 
