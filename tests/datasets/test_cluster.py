@@ -210,7 +210,7 @@ def test_a_cluster_belongs_to_ray(model: Model, photos: Path, tmp_path: Path) ->
     request, items, output = BatchRequest(model), list(read_items(str(photos))), tmp_path / "out"
     auto = Cluster(address="auto")
     calls = {
-        "the engine 'local' has no cluster; expected engine 'ray'": lambda: run(request, items, output, cluster=auto),
+        ".*the engine 'local' has no cluster; expected engine 'ray'": lambda: run(request, items, output, cluster=auto),
         ".*engine 'rey': .*did you mean 'ray'": lambda: run(request, items, output, engine="rey"),
         "device 'cuda:1': Ray gives every worker a GPU of its own": lambda: Cluster(device="cuda:1"),
         "actors = 0": lambda: Cluster(actors=0),

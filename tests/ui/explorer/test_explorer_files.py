@@ -63,13 +63,10 @@ def expected_map(
     trace: AttentionTrace, layer: int, head: int | str, token: int, way: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """Weights of a token of a head or of fused heads, and how far a page may be off: ``"token"``."""
-    wrong = allowed(trace, layer).numpy()
-    if isinstance(head, str):
-        return trace.fused(layer, head).numpy()[token], wrong[:, token].max(0)
-    weights = trace.weights(layer).numpy()
-    return (
-        (weights[head, token], wrong[head, token]) if way == "row" else (weights[head, :, token], wrong[head, :, token])
-    )
+    is_fused, wrong = isinstance(head, str), allowed(trace, layer).numpy()
+    weights = trace.fused(layer, head).numpy() if is_fused else trace.weights(layer).numpy()[head]
+    wrong = wrong.max(0) if is_fused else wrong[head]
+    return (weights[token], wrong[token]) if way == "row" else (weights[:, token], wrong[:, token])
 
 
 @pytest.mark.parametrize("changes", [{}, {"register_tokens": 4}, {"cls_token": False, "pooling": "mean"}, {"heads": 1}])
