@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -9,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageOps
+from PIL import Image, ImageChops, ImageOps
 
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.images import measuring
-from vitviz.images.callable_preprocessing import CallablePreprocessing
+from vitviz.images.callable_preprocessing import GREYS, CallablePreprocessing
 from vitviz.images.measuring import noise
 
 pytestmark = pytest.mark.slow
@@ -149,8 +150,12 @@ def test_a_function_is_called_in_the_way_that_works(name: str) -> None:
 # What is refused, by its name.
 
 
-def by_content(image: Image.Image) -> torch.Tensor:
-    return small(image.crop(image.getbbox() or (0, 0, *image.size)))
+def trimmed(border: str) -> Callable[[Image.Image], torch.Tensor]:
+    def trim(image: Image.Image) -> torch.Tensor:
+        difference = ImageChops.difference(image, Image.new("RGB", image.size, border))
+        return small(image.crop(difference.getbbox() or (0, 0, *image.size)))
+
+    return trim
 
 
 def by_itself(image: Image.Image) -> torch.Tensor:
@@ -180,7 +185,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
         "it turns or distorts the picture|it mirrors or turns the picture",
     ),
     "mirrored border": (mirror_padded, "it continues the picture beyond its border"),
-    "trimmed": (by_content, "it treats each picture by its content"),
+    **{f"{border} trimmed": (trimmed(border), "it treats each picture by its content") for border in GREYS},
     "equalised": (lambda image: small(ImageOps.equalize(image)), "changes levels by the picture's content"),
     "each by itself": (by_itself, "it standardises each picture by itself"),
     "inverted": (lambda image: -small(image), "it inverts black and white"),
@@ -211,6 +216,51 @@ def test_a_picture_that_the_function_treats_otherwise_is_refused() -> None:
     for size, message in {(99, 120): "ValueError: too narrow", (120, 99): "it mirrors or turns the picture"}.items():
         with pytest.raises(ImageError, match=message):
             preprocessing.prepare(noise(*size), 8, 8)
+
+
+@pytest.mark.parametrize("middle", [(200, 150, 500, 350), (0, 0, 640, 240), (40, 300, 200, 460)])
+def test_a_picture_of_which_its_content_chooses_the_part_is_refused(middle: tuple[int, int, int, int]) -> None:
+    preprocessing = CallablePreprocessing(trimmed("orange"))
+    content = noise(middle[2] - middle[0], middle[3] - middle[1])
+    for border in ("teal", "orange"):
+        image = Image.new("RGB", (640, 480), border)
+        image.paste(content, middle)
+        if border == "orange":
+            with pytest.raises(ImageError, match="it takes another part of this picture than of test pictures"):
+                preprocessing.prepare(image, 8, 8)
+        else:
+            assert preprocessing.prepare(image, 8, 8).geometry.box == (0, 0, 640, 480)
+
+
+def by_contrast(image: Image.Image) -> torch.Tensor:
+    return small(ImageOps.autocontrast(image))
+
+
+def in_steps(image: Image.Image) -> torch.Tensor:
+    return standardise(image.resize((SIDE, SIDE)).resize((7 * SIDE, 7 * SIDE)))
+
+
+def of_blue(image: Image.Image) -> torch.Tensor:
+    return small(image.getchannel("B").convert("RGB"), Image.Resampling.NEAREST)
+
+
+def limited(image: Image.Image) -> torch.Tensor:
+    scale = min(40 / min(image.size), 80 / max(image.size))
+    resized = image.resize((math.ceil(image.width * scale), math.ceil(image.height * scale)))
+    return standardise(resized.crop(((resized.width - 24) // 2, 0, (resized.width + 24) // 2, 24)))
+
+
+@pytest.mark.parametrize("function", [by_contrast, in_steps, of_blue, limited, letterbox])
+@pytest.mark.parametrize("size", [(640, 480), (1000, 90), (120, 500), (17, 9)])
+def test_pictures_of_any_content_are_found_in_their_place(
+    function: Callable[[Image.Image], torch.Tensor], size: tuple[int, int]
+) -> None:
+    dot, gradient = Image.new("RGB", size, "navy"), Image.linear_gradient("L").resize(size)
+    dot.putpixel((size[0] // 5, size[1] // 7), (255, 255, 0))
+    pale = Image.blend(noise(*size), Image.new("RGB", size, "pink"), 0.8)
+    preprocessing = CallablePreprocessing(function)
+    for image in (noise(*size), pale, gradient.convert("RGB"), dot, Image.new("RGB", size, "teal")):
+        assert torch.equal(preprocessing.prepare(image, 8, 8).pixels[0], function(image))
 
 
 def test_what_is_small_is_placed_by_its_shape_unless_its_pixels_count() -> None:

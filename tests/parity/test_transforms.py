@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from tests.reference_packages import open_clip, timm, transformers
+from vitviz.errors.kinds import ImageError
 from vitviz.images.callable_preprocessing import CallablePreprocessing
 from vitviz.images.measuring import noise
 from vitviz.images.preprocessing import Preprocessing
@@ -82,6 +84,11 @@ def test_a_known_transform_becomes_vitvizs_own_with_the_same_pixels(make: Callab
         torch.testing.assert_close(pixels, call(image), rtol=0, atol=5e-6, msg=str(size))
 
 
+def reduced(image: Image.Image) -> Image.Image:
+    image.thumbnail((1024, 1024))
+    return image
+
+
 def unusual() -> dict[str, Any]:
     from torchvision import transforms
 
@@ -95,6 +102,8 @@ def unusual() -> dict[str, Any]:
         "cropped before": [transforms.CenterCrop(60), resize, to_tensor, normalise],
         "padded": [transforms.Pad(20), resize, to_tensor, normalise],
         "grey": [resize, transforms.Grayscale(3), to_tensor, normalise],
+        "limited": [transforms.Resize(32, max_size=64), transforms.CenterCrop(28), to_tensor, normalise],
+        "reduced first": [transforms.Lambda(reduced), resize, to_tensor, normalise],
     }
 
 
@@ -105,9 +114,30 @@ def test_any_other_transform_is_run_itself(name: str) -> None:
     transform = transforms.Compose(unusual()[name])
     preprocessing = recognise(transform)
     assert isinstance(preprocessing, CallablePreprocessing)
-    for size in [(97, 61), (64, 333)]:
-        image = noise(*size)
-        assert torch.equal(preprocessing.prepare(image, 1, 1).pixels[0], transform(image))
+    for size in [(97, 61), (64, 333), (1300, 900)]:
+        image = Image.blend(noise(*size), Image.new("RGB", size, "pink"), 0.5)
+        assert torch.equal(preprocessing.prepare(image, 1, 1).pixels[0], transform(image.copy()))
+
+
+def test_what_treats_few_pictures_otherwise_is_run_itself() -> None:
+    def turned(image: Image.Image) -> torch.Tensor:
+        upright = image.transpose(Image.Transpose.ROTATE_90) if image.height > max(500, image.width) else image
+        return torch.from_numpy(np.array(upright.resize((32, 32)))).movedim(2, 0) / 255
+
+    preprocessing = recognise(turned)
+    assert preprocessing.prepare(noise(300, 450), 1, 1).geometry.box == (0, 0, 300, 450)
+    with pytest.raises(ImageError, match="it turns or distorts the picture"):
+        preprocessing.prepare(noise(300, 1500), 1, 1)
+
+
+def test_a_processor_that_limits_the_longer_side_is_run_itself() -> None:
+    size = {"shortest_edge": 32, "longest_edge": 64}
+    processor = transformers.CLIPImageProcessor(size=size, crop_size={"height": 28, "width": 28})
+    preprocessing, image = recognise(processor), noise(300, 1500)
+    prepared = preprocessing.prepare(image, 1, 1)
+    assert torch.equal(prepared.pixels[0], as_transform(processor, image)(image))
+    # Of 13×64 pixels, the crop shows the whole width and 28 of the height, with a border at both sides.
+    assert prepared.image.width > 600 and abs(prepared.geometry.box[3] - prepared.geometry.box[1] - 656) < 15
 
 
 def test_naflex_keeps_the_aspect_ratio() -> None:

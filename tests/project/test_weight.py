@@ -17,7 +17,7 @@ MOST = {
     "datasets": 1150,
     "errors": 250,
     "evaluation": 750,
-    "images": 1470,
+    "images": 1510,
     "metrics": 220,
     "models": 2390,
     "system": 70,

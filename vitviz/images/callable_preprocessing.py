@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageStat
 
 from vitviz.errors.kinds import ConfigError, ImageError, VitvizError
 from vitviz.errors.messages import describe
@@ -17,6 +17,7 @@ from vitviz.images.geometry import Geometry
 from vitviz.images.image_facts import ImageFacts
 from vitviz.images.kinds import MAX_PIXELS
 from vitviz.images.measuring import (
+    Box,
     Placement,
     Values,
     check_repeatable,
@@ -25,13 +26,17 @@ from vitviz.images.measuring import (
     noise,
 )
 from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing, Sized
-from vitviz.images.resizing import to_image
+from vitviz.images.resizing import Crop, to_image
 from vitviz.images.transforms import Transform, as_transform
 
 # Size of the pictures on which a function is measured.
 COMMON = (640, 480)
 # Pictures whose input is placed without measuring again.
 CACHED_SIZES = 256
+# Of plain borders, which some functions trim.
+GREYS = ("black", "white", "gray")
+# Cells of a picture, of which two are swapped, and the share of the change that may lie elsewhere.
+CELLS, ELSEWHERE = 4, 0.2
 
 
 class CallablePreprocessing(Preprocessing):
@@ -149,7 +154,8 @@ class CallablePreprocessing(Preprocessing):
 
         Raises:
             ConfigError: the fit is another than the function's.
-            ImageError: the function fails for the image, or takes another part of it than of test pictures.
+            ImageError: the function fails for the image, or takes another part of it than of test pictures, such as by
+                trimming its border.
         """
         height, width = self.input_size(image, patch_height, patch_width, fit)
         placement, pixels = self.locate(image), self.apply(image)
@@ -157,6 +163,8 @@ class CallablePreprocessing(Preprocessing):
         if pixels.shape[1:] != size or not bool(pixels.isfinite().all()):
             found = f"an input of shape {tuple(pixels.shape)}, or with values that are not finite"
             raise ImageError(f"{self.source}: {found}; expected {len(self.mean), *size}, as of test pictures")
+        if not self._lies_there(image, pixels, placement.box):
+            raise ImageError(f"{self.source}: it takes another part of this picture than of test pictures of its size")
         shown, box = pad_image(image, placement)
         right, bottom = (
             low + (high - low) * part / whole
@@ -166,6 +174,19 @@ class CallablePreprocessing(Preprocessing):
         box = (*box[:2], min(right, shown.width), min(bottom, shown.height))
         geometry = Geometry(*shown.size, box, height, width).resized(*ImageFacts.of(shown).size)
         return PreparedImage(shown, pixels[None, :, :height, :width], geometry)
+
+    def _lies_there(self, image: Image.Image, pixels: torch.Tensor, box: Box) -> bool:
+        """Whether an input lies in a box of its image: two swapped cells of the image change it where they lie."""
+        swapped, cells = swap_cells(image, box)
+        changed = self.apply(swapped)
+        if changed.shape != pixels.shape:
+            return False
+        change = (changed - pixels).square().sum(0)
+        elsewhere = change.clone()
+        for cell in cells:
+            rows, columns = (_spread(cell[at::2], box[at::2], change.shape[1 - at]) for at in (1, 0))
+            elsewhere[rows, columns] = 0
+        return bool(elsewhere.sum() <= ELSEWHERE * change.sum())
 
     def fit_image(
         self, image: Image.Image, patch_height: int, patch_width: int, fit: Fit | None = None
@@ -201,22 +222,57 @@ def pad_image(image: Image.Image, placement: Placement) -> tuple[Image.Image, tu
     return padded, (max(0.0, box[0]), max(0.0, box[1]), min(box[2], padded.width), min(box[3], padded.height))
 
 
+def swap_cells(image: Image.Image, box: Box) -> tuple[Image.Image, list[Crop]]:
+    """An image of which two cells in a box are swapped, the plainest and the richest, and these cells.
+
+    All its levels remain, by which functions such as automatic contrast change an image.
+    """
+    left, top = (math.ceil(max(0, edge)) for edge in box[:2])
+    width, height = (
+        (math.floor(min(edge, side)) - low) // CELLS
+        for edge, side, low in zip(box[2:], image.size, (left, top), strict=True)
+    )
+    if width < 1 or height < 1:
+        return image, []
+    starts = [(left + column * width, top + row * height) for row in range(CELLS) for column in range(CELLS)]
+    cells = [(x, y, x + width, y + height) for x, y in starts]
+    plain, *_, rich = sorted(cells, key=lambda cell: sum(ImageStat.Stat(image.crop(cell)).var))
+    swapped = image.copy()
+    swapped.paste(image.crop(rich), plain)
+    swapped.paste(image.crop(plain), rich)
+    return swapped, [plain, rich]
+
+
+def _spread(cell: tuple[int, ...], box: tuple[float, ...], length: int) -> slice:
+    """Pixels of an input's side that a cell of its box may change, with those that interpolation reaches."""
+    scale = length / (box[1] - box[0])
+    reach = length / 16 + 2 * max(1.0, scale)
+    first, last = (scale * (edge - box[0]) for edge in cell)
+    return slice(max(0, math.floor(first - reach)), math.ceil(last + reach))
+
+
+def bordered(colour: str) -> Image.Image:
+    """A picture of grey blobs inside a plain border."""
+    width, height = COMMON
+    blobs = Image.fromarray(np.random.default_rng(0).integers(0, 256, (6, 8), np.uint8)).convert("RGB")
+    picture = Image.new("RGB", COMMON, colour)
+    picture.paste(blobs.resize((width // 2, height // 2), Image.Resampling.BILINEAR), (width // 4, height // 5))
+    return picture
+
+
 def _check_content(transform: Transform, values: Values, placement: Placement) -> None:
-    """Check that the input of a picture with a black border lies where that of a ramp does, with its values.
+    """Check that the inputs of pictures with plain borders lie where that of a ramp does, with their values.
 
     Raises:
         ConfigError: the transform treats pictures by their content.
     """
-    width, height = COMMON
-    blobs = Image.fromarray(np.random.default_rng(0).integers(0, 256, (6, 8), np.uint8)).convert("RGB")
-    picture = Image.new("RGB", COMMON)
-    picture.paste(blobs.resize((width // 2, height // 2), Image.Resampling.BILINEAR), (width // 4, height // 5))
-    found = values.undo(transform(picture)).mean(0)
-    shown, box = pad_image(picture, placement)
-    expected = shown.convert("L").resize((placement.width, placement.height), Image.Resampling.BILINEAR, box)
-    levels = torch.from_numpy(np.array(expected)) / 255
-    if found.shape != levels.shape or float((found - levels).abs().mean()) > 0.05:
-        raise ConfigError(
-            "it treats each picture by its content, such as by trimming borders or equalising levels; expected the "
-            "same for all pictures"
-        )
+    for picture in map(bordered, GREYS):
+        found = values.undo(transform(picture)).mean(0)
+        shown, box = pad_image(picture, placement)
+        expected = shown.convert("L").resize((placement.width, placement.height), Image.Resampling.BILINEAR, box)
+        levels = torch.from_numpy(np.array(expected)) / 255
+        if found.shape != levels.shape or float((found - levels).abs().mean()) > 0.05:
+            raise ConfigError(
+                "it treats each picture by its content, such as by trimming borders or equalising levels; expected the "
+                "same for all pictures"
+            )

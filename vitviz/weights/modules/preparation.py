@@ -16,7 +16,7 @@ from torch import nn
 from vitviz.errors.arguments import word
 from vitviz.errors.kinds import CheckpointError, ConfigError, ImageError
 from vitviz.errors.messages import choices, describe
-from vitviz.images.callable_preprocessing import COMMON, CallablePreprocessing
+from vitviz.images.callable_preprocessing import COMMON, GREYS, CallablePreprocessing, bordered
 from vitviz.images.measuring import noise
 from vitviz.images.preprocessing import ROUNDINGS, Fit, Preprocessing
 from vitviz.images.resizing import BACKENDS
@@ -36,8 +36,14 @@ EXPECTED = (
 )
 # Sources of configurations that timm read from a file.
 TIMM_FILES = ("hf-hub", "local-dir")
-# Sizes of the test pictures at which a function is compared; it is measured at the last.
-TEST_SIZES = ((61, 37), (37, 61), (301, 203), (211, 400), (256, 256), (2, 3), COMMON)
+# Sizes of the test pictures at which a function is compared. Some limit the longer side, or treat large pictures
+# otherwise. The small ones come first, as they tell most candidates apart.
+TEST_SIZES = (
+    *((61, 37), (37, 61), (301, 203), (211, 400), (256, 256), (2, 3)),
+    *((90, 9), (9, 90), (4200, 420), (420, 4200), (2100, 1600)),
+)
+# Of test pictures of little contrast with a plain border, which some functions trim.
+COLOURS = ("red", "lime", "blue", "yellow", "cyan", "magenta")
 # Of values from 0 to 1; one level of 256 is 0.004.
 EQUAL = 5e-6
 
@@ -149,9 +155,9 @@ def recognise(function: Callable[..., Any]) -> Preprocessing:
         ConfigError: as :class:`CallablePreprocessing`.
     """
     own = CallablePreprocessing(function)
+    tinted = [Image.blend(bordered(colour), Image.new("RGB", COMMON, colour), 0.6) for colour in (*GREYS, *COLOURS)]
     expected = []
-    for size in TEST_SIZES:
-        picture = noise(*size)
+    for picture in (*itertools.starmap(noise, TEST_SIZES), *tinted, noise(*COMMON)):
         # It may refuse a picture, such as one that is smaller than its crop.
         with suppress(ImageError):
             expected.append((picture, own.apply(picture)))
