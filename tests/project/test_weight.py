@@ -19,7 +19,7 @@ MOST = {
     "evaluation": 750,
     "images": 1510,
     "metrics": 220,
-    "models": 2390,
+    "models": 2400,
     "system": 70,
     "training": 470,
     "ui": 3420,

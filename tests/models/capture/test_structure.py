@@ -218,8 +218,34 @@ class Unseen(Moving):
         return tokens + weights / weights.sum(-1, keepdim=True) @ tokens
 
 
+class Prompted(OwnViT):
+    """New prompts in place of the last ones in every layer."""
+
+    def __init__(self) -> None:
+        super().__init__(registers=4)
+        self.prompts = nn.Parameter(torch.randn(DEPTH, 1, 4, WIDTH))
+
+    def encode(self, pixels: torch.Tensor) -> torch.Tensor:
+        tokens = self.tokens(pixels)
+        for layer, prompts in zip(self.layers, self.prompts, strict=True):
+            tokens = layer(torch.cat([tokens[:, :25], prompts], 1))
+        return tokens
+
+
+class OldCls(OwnViT):
+    """Puts the CLS token back in its place after the first layer."""
+
+    def encode(self, pixels: torch.Tensor) -> torch.Tensor:
+        tokens = self.tokens(pixels)
+        tokens = torch.cat([tokens[:, :1], self.layers[0](tokens)[:, 1:]], 1)
+        for layer in self.layers[1:]:
+            tokens = layer(tokens)
+        return tokens
+
+
 BESIDE = "the calls of attention 2 and 3 do not follow one another: .* branches side by side, .*"
 MOVED = r"between the calls of attention 0 and 1, tokens change places or mix \(\d+ change with 12\)"
+REPLACED = "between the calls of attention 0 and 1, tokens that are not patches are replaced, as by new prompts .*"
 REFUSALS: dict[str, tuple[Any, str]] = {
     "difference": (lambda: Branched("difference"), BESIDE.replace("2 and 3", "4 and 5")),
     "in turn": (lambda: Branched("in turn"), BESIDE.replace("2 and 3", "4 and 5")),
@@ -230,6 +256,7 @@ REFUSALS: dict[str, tuple[Any, str]] = {
     "scales": (Scales, BESIDE.replace("2 and 3", "0 and 3")),
     "autoencoder": (Autoencoder, "residual connections join layers 0 to 2 and 3 to 4 among themselves, but not .*"),
     "sorting": (Sorting, f"{MOVED}; expected the same tokens in every layer"),
+    "old CLS": (OldCls, REPLACED),
     "unseen": (Unseen, f"{MOVED}; .*; layer 1: exp of its scores or weights"),
 }
 
@@ -238,6 +265,11 @@ REFUSALS: dict[str, tuple[Any, str]] = {
 def test_calls_that_are_no_layers_in_a_row_are_refused_as_what_was_seen(make: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=f"^[A-Z][A-Za-z]*: {message}$"):
         load_own(make())
+
+
+def test_prompts_that_are_new_in_every_layer_are_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=f"^Prompted: {REPLACED}$"):
+        load_own(Prompted(), prefix=["cls", *(f"prompt {number}" for number in range(4))])
 
 
 def test_a_stated_number_of_layers_is_held_to_the_calls() -> None:
@@ -273,20 +305,6 @@ def test_halves_that_change_places_are_no_order_in_which_patches_can_be_hidden()
         switched_off(model.network, pixels, patches=[(0, 0)])
 
 
-class Prompted(OwnViT):
-    """New prompts in place of the last ones in every layer."""
-
-    def __init__(self) -> None:
-        super().__init__(registers=4)
-        self.prompts = nn.Parameter(torch.randn(DEPTH, 1, 4, WIDTH))
-
-    def encode(self, pixels: torch.Tensor) -> torch.Tensor:
-        tokens = self.tokens(pixels)
-        for layer, prompts in zip(self.layers, self.prompts, strict=True):
-            tokens = layer(torch.cat([tokens[:, :25], prompts], 1))
-        return tokens
-
-
 class Bare(OwnViT):
     """Attention alone, without residual connections."""
 
@@ -297,10 +315,8 @@ class Bare(OwnViT):
         return self.classifier(tokens[:, 0])
 
 
-@pytest.mark.parametrize("kind", [Prompted, Bare])
-def test_layers_that_keep_no_token_or_not_all_are_layers(kind: type[OwnViT]) -> None:
-    prefix = ["cls", *(f"prompt {number}" for number in range(4))] if kind is Prompted else ["cls"]
-    assert load_own(kind(), prefix=prefix).network.config.depth == DEPTH
+def test_layers_that_keep_no_token_are_layers() -> None:
+    assert load_own(Bare()).network.config.depth == DEPTH
 
 
 @pytest.mark.parametrize("count", [2, 4, 6])

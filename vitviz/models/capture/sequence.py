@@ -100,11 +100,12 @@ def verify_sequence(
         parts: for each layer, the numbers of the calls whose heads it joins.
         others: numbers of the calls that are no layers.
         places: places of the tokens in every layer.
-        extra: number of tokens that are not patches, which a module may replace between its layers.
+        extra: number of tokens that are not patches.
 
     Raises:
-        ConfigError: a layer does not read what the one before wrote, or has its tokens in another order; or there are
-            other calls, none of which reads what the layers wrote or writes what they read.
+        ConfigError: a layer does not read what the one before wrote, or has its tokens in another order; tokens that
+            are not patches are replaced between layers; or there are other calls, none of which reads what the layers
+            wrote or writes what they read.
     """
     depth, tokens = len(calls), len(places[0].index)
     layers = {number: layer for layer, numbers in enumerate(parts) for number in (calls[layer], *numbers)}
@@ -136,8 +137,13 @@ def verify_sequence(
                     raise ConfigError(_beside(calls[layer], calls[layer + 1]))
         marks[list(unread)] = False
         for number, change in changes.items():
+            _check_extra(number, layers[number], calls, change, marks[:, :extra])
             if _check_change(number, layers[number], calls, change, marks, extra):
                 mixed.append(number)
+    marks = torch.zeros(depth, tokens, dtype=torch.bool)
+    marks[[layer for layer in range(depth) if layer not in unread], :extra] = True
+    for number, change in _changes(reference, digests(marks)).items() if extra else ():
+        _check_extra(number, layers[number], calls, change, marks[:, :extra])
     first_mixed = min(mixed, default=None)
     if not others:
         return first_mixed
@@ -187,9 +193,7 @@ def _check_change(
         # Without a residual connection, only the marks of the last layer remain.
         marked_layers = [each for each in range(layer) if each == layer - 1 or changed[marks[each]].any()]
         expected = marks[marked_layers].any(0)
-        is_replaced = torch.zeros_like(changed)
-        is_replaced[:extra] = expected[:extra] & ~changed[:extra]
-        if torch.equal(changed | is_replaced, expected):
+        if torch.equal(changed, expected):
             continue
         # Operations that read all tokens, such as a mean, change others, too, but less.
         is_mixed = bool(changed[expected].all()) and _correlation(tokens.clamp(max=1e30), expected) >= MIN_CORRELATION
@@ -199,6 +203,16 @@ def _check_change(
                 f"({int(changed.sum())} change with {int(expected.sum())}); expected the same tokens in every layer"
             )
     return is_mixed
+
+
+def _check_extra(number: int, layer: int, calls: Sequence[int], change: torch.Tensor, marks: torch.Tensor) -> None:
+    """Check that marked tokens that are not patches hold what the last layer wrote into them."""
+    if layer and bool((marks[layer - 1] & (change[:, : marks.shape[1]] == 0)).any()):
+        raise ConfigError(
+            f"between the calls of attention {calls[layer - 1]} and {number}, tokens that are not patches are replaced,"
+            " as by new prompts in every layer: they hold nothing of what the layer before wrote into them, which a "
+            "rollout would follow; expected tokens that continue from layer to layer"
+        )
 
 
 def _beside(first: int, second: int) -> str:
