@@ -254,7 +254,7 @@ def analysis_facts(
 
 def _darkness(assumptions: Iterable[str]) -> dict[str, Any] | None:
     """Of a dark picture, what says so, and the value of white that may be meant, if one is known."""
-    found = ({"said": match[1], "white": match[2] and int(match[2])} for match in map(DARK.match, assumptions) if match)
+    found = ({"text": match[1], "white": match[2] and int(match[2])} for match in map(DARK.match, assumptions) if match)
     return next(found, None)
 
 

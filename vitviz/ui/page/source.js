@@ -220,7 +220,7 @@ export class Source {
     if (!backend.computes || !dark) return;
     const white = /** @type {number} */ (dark.white), label = `Read ${white?.toLocaleString("en")} as white`;
     const brighter = { label, act: () => store.patchView(page.active, { white }) };
-    notify(`${name}: ${dark.said}.`, dark.white === null ? [] : [brighter]);
+    notify(`${name}: ${dark.text}.`, dark.white === null ? [] : [brighter]);
   }
 
   /** @param {number} step */

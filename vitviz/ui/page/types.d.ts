@@ -196,7 +196,7 @@ interface Facts {
   assumptions: string;
   /** What computed it, if it was the device of the page. */
   engine?: string;
-  dark: { said: string; white: number | null } | null;
+  dark: { text: string; white: number | null } | null;
   is_converted: boolean;
   is_out_of_distribution: boolean;
 }
