@@ -229,7 +229,11 @@ def test_what_the_model_sees_is_chosen_and_said(cifar_page: Page, cifar: SmallAp
     Image.fromarray(np.linspace(0, 4095, 96 * 96).reshape(96, 96).astype(np.uint16)).save(ramp)
     with Image.open(EXAMPLE) as example:
         example.resize((96, 64)).save(photo, icc_profile=gamma_profile(1 / 2.2, PRIMARIES[12][1]))
-    said = page.locator(".vx-picture-assumptions")
+    said, strip = page.locator(".vx-picture-assumptions"), tmp_path / "strip.tif"
+    Image.fromarray(np.full((64, 640), 99, np.uint16)).save(strip)
+    upload(page, strip)
+    for sentence in ("so that it is dark.", "which is shown whole"):
+        expect(notice(page)).to_contain_text(sentence)
     upload(page, ramp)
     expect(said).to_contain_text("value_range=(0, 4095)")
     expect(notice(page)).to_contain_text("cells.tif: its 16-bit values end at 4,095 of 65,535, so that it is dark.")

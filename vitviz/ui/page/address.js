@@ -3,7 +3,7 @@
 import { rememberAnalysis } from "./analyses.js";
 import { forgetChoices } from "./choices.js";
 import { findAll, root } from "./dom.js";
-import { notify, retryOf } from "./messages.js";
+import { notify, notifyToo, retryOf } from "./messages.js";
 import { randomId } from "./numbers.js";
 import { latest, models, page, panes, requests, shownPanes, store } from "./page.js";
 import { withHostEntries } from "./places.js";
@@ -129,7 +129,7 @@ export function openLink(link) {
     store.replace({ ...merged, views: merged.views.map(withOwnSettings), panel: menu ? "" : merged.panel });
     for (const part of findAll(`details:has([data-panel="${menu}"]), [data-panel="${menu}"]`)) part.open = true;
     end();
-    if (reply.notes?.length) notify(reply.notes.join(" "));
+    if (reply.notes?.length) notifyToo(reply.notes.join(" "));
     if (reply.state.panel === "compare") panels.compare();
   }, (/** @type {any} */ error) => {
     end();

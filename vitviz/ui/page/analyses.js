@@ -1,7 +1,7 @@
 // Requests for analyses and their files, as the state needs them.
 
 import { computedBy } from "./map_sources.js";
-import { notify, reasonOf, retryOf, setState } from "./messages.js";
+import { notify, notifyToo, reasonOf, retryOf, setState } from "./messages.js";
 import { fromBase64 } from "./packs.js";
 import { activePane, analyses, models, newPictures, panes, requests, shownPanes, store, uploads, widenedPictures } from "./page.js";
 import { serverRemedies } from "./places.js";
@@ -79,7 +79,7 @@ function applyReply(pane, key, sentState, reply) {
   rememberAnalysis(analysisKey(next), facts);
   loadAnalysis(pane, facts, next);
   store.patchView(pane.index, next);
-  if (reply.notes?.length) notify(reply.notes.join(" "));
+  if (reply.notes?.length) notifyToo(reply.notes.join(" "));
 }
 
 /**

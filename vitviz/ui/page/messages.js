@@ -43,20 +43,34 @@ export function showBusy(lane, its) {
   else find("busy-bar").removeAttribute("value");
 }
 
+/** @typedef {{ label: string, act: () => void }} Remedy */
 /** @param {() => void} act */
 export const retryOf = (act) => ({ label: "Retry", act });
 
 /**
- * Say something in the one place for messages, with what helps as buttons.
+ * Say something in the one place for messages, in place of what stands there, with what helps as buttons.
  * @param {string} text
- * @param {{ label: string, act: () => void }[]} remedies
+ * @param {Remedy[]} remedies
  */
 export function notify(text, remedies = []) {
-  const notice = find("notice"), said = notice.querySelector("span");
-  notice.hidden = !text;
-  said.textContent = text;
+  const notice = find("notice");
+  notice.hidden = true;
+  notice.querySelector("span").textContent = "";
   for (const button of notice.querySelectorAll(".vx-remedy")) button.remove();
-  said.after(...remedies.map(({ label, act }) => createButton({
+  if (text) notifyToo(text, remedies);
+}
+
+/**
+ * Say something after what stands there: of one picture, there may be several things to say.
+ * @param {string} text
+ * @param {Remedy[]} remedies
+ */
+export function notifyToo(text, remedies = []) {
+  const notice = find("notice"), message = notice.querySelector("span");
+  if (message.textContent.includes(text)) return;
+  notice.hidden = false;
+  message.textContent = `${message.textContent} ${text}`.trim();
+  notice.lastElementChild.before(...remedies.map(({ label, act }) => createButton({
     className: "vx-remedy",
     textContent: label,
     onclick: () => {

@@ -3,7 +3,7 @@
 import { chooseInput, chooseModel, choosePicture, chooseStep } from "./choices.js";
 import { showAnswer } from "./answer.js";
 import { contextOf, create, createButton, createCanvas, find, findAll } from "./dom.js";
-import { notify } from "./messages.js";
+import { notify, notifyToo } from "./messages.js";
 import { page, store } from "./page.js";
 import { showPlace } from "./places.js";
 import { showPredictions } from "./predictions.js";
@@ -209,7 +209,7 @@ export class Source {
     const seen = Math.max(0, across) * Math.max(0, down) / (width * height);
     if (!backend.computes || fit !== "crop" || seen >= SETTINGS.least_seen) return;
     const whole = { label: "Show the whole picture", act: () => chooseInput({ fit: UNCROPPED_FIT }) };
-    notify(`The model sees the middle ${Math.round(100 * seen)}% of this picture: the rest is cropped.`, [whole]);
+    notifyToo(`The model sees the middle ${Math.round(100 * seen)}% of this picture: the rest is cropped.`, [whole]);
   }
 
   /**
@@ -220,7 +220,7 @@ export class Source {
     if (!backend.computes || !dark) return;
     const white = /** @type {number} */ (dark.white), label = `Read ${white?.toLocaleString("en")} as white`;
     const brighter = { label, act: () => store.patchView(page.active, { white }) };
-    notify(`${name}: ${dark.text}.`, dark.white === null ? [] : [brighter]);
+    notifyToo(`${name}: ${dark.text}.`, dark.white === null ? [] : [brighter]);
   }
 
   /** @param {number} step */

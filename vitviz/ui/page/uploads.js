@@ -1,7 +1,7 @@
 // What the visitor gives the page: pictures, clips and checkpoints.
 
 import { chooseModel, choosePicture, setParameter } from "./choices.js";
-import { notify, retryOf } from "./messages.js";
+import { notify, notifyToo, retryOf } from "./messages.js";
 import { activeView, likedPictures, newPictures, requests, uploads } from "./page.js";
 import { changePlace, isDeviceChosen, rememberPlace, serverRemedies } from "./places.js";
 import { backend, SETTINGS } from "./settings.js";
@@ -53,7 +53,7 @@ export function takeFiles(files, folder) {
 export async function notifyOnceShown(text) {
   let isShown = true;
   while (requests.running?.slot.startsWith("analysis")) await requests.running.promise.catch(() => { isShown = false; });
-  if (isShown) notify(text);
+  if (isShown) notifyToo(text);
 }
 
 /**
