@@ -52,9 +52,7 @@ def test_a_port_in_use_is_said_with_the_option_that_names_another() -> None:
 
 
 def test_a_captured_module_is_refused_with_what_shows_it() -> None:
-    with pytest.raises(
-        MethodError, match=r"the app of OwnViT, whose page vitviz explore .* writes: .* vitviz captures"
-    ):
+    with pytest.raises(MethodError, match=r"the app \(vitviz explore shows OwnViT, too\): .* vitviz captures"):
         build_demo(load_own(OwnViT(), engine="module"), ServerSettings())
 
 

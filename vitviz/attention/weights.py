@@ -118,11 +118,11 @@ def _layer(name: str, weights: Any) -> torch.Tensor:
     if isinstance(weights, np.ndarray) and weights.dtype.kind == "f" and weights.itemsize <= 8:
         # Torch takes no negative strides, and no other order of bytes.
         weights = torch.from_numpy(np.ascontiguousarray(weights, weights.dtype.newbyteorder("=")))
-    is_tensor = isinstance(weights, torch.Tensor) and weights.layout == torch.strided and not weights.is_meta
-    if not is_tensor or not weights.is_floating_point() or weights.itemsize < 2:
-        kind = f"a tensor of {weights.dtype}" if is_tensor else describe(weights)
+    is_dense = isinstance(weights, torch.Tensor) and weights.layout == torch.strided and not weights.is_meta
+    if not is_dense or not weights.is_floating_point() or weights.itemsize < 2:
+        kind = f"a tensor of {weights.dtype}" if is_dense else describe(weights)
         advice = EAGER if weights is None else ""
-        raise ConfigError(f"{name}: {kind} found; expected a tensor of floats, {LAYER}{advice}")
+        raise ConfigError(f"{name}: {kind} found; expected a dense tensor of floats, {LAYER}{advice}")
     shape = tuple(weights.shape)
     if weights.ndim == 4:
         if len(weights) != 1:

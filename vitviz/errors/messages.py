@@ -66,7 +66,13 @@ def describe(value: object) -> str:
     """A value of any type as a message shows it: plain values by their repr, arrays by shape, objects by type."""
     shape, name = getattr(value, "shape", None), type(value).__name__
     if isinstance(shape, tuple) and hasattr(value, "tolist"):
-        if math.prod(shape) <= MAX_ARRAY_VALUES:
+        # Torch's tensors that are sparse or on meta have no values at hand.
+        layout = (
+            "meta" if getattr(value, "is_meta", False) else str(getattr(value, "layout", "")).removeprefix("torch.")
+        )
+        if layout == "meta" or layout.startswith("sparse"):
+            name = f"{layout} {name}"
+        elif math.prod(shape) <= MAX_ARRAY_VALUES:
             return f"{name} of {quote(value.tolist())}"
         return f"{name} of shape {tuple(shape)}"
     if isinstance(value, tuple | list) and value and hasattr(value[0], "shape"):

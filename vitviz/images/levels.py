@@ -211,7 +211,8 @@ def _dark_sentence(image: Image.Image, encoding: Encoding) -> str:
         return f"its values end at {highest} of 255, so that it is dark: value_range=(0, {highest}) makes it brighter"
     if not encoding.is_cut or not 0 < highest < 2 ** (DARK_BITS - 8):
         return ""
-    return "its 16-bit colours use a quarter of their range, so that it is dark: an array with value_range is brighter"
+    sentence = "its 16-bit colours use at most a quarter of their range, so that it is dark"
+    return f"{sentence}: an array with value_range makes it brighter"
 
 
 def _from_deep_grey(

@@ -97,7 +97,7 @@ def build_demo(model: Model | None = None, server_settings: ServerSettings | Non
     if model is not None:
         instance("model", model, Model, "vitviz.load()")
     start = model or load()
-    require_vit(start.network, f"the app of {start.name}, whose page vitviz explore (vitviz.explore) writes")
+    require_vit(start.network, f"the app (vitviz explore shows {start.name}, too)")
     handlers = Handlers(AnalysisService(start, server_settings), device_models(start, server_settings.device_models))
     with ThreadPoolExecutor(1) as thread:
         # The first visitor finds it analysed. A notebook has an event loop in its own thread.

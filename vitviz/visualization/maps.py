@@ -32,12 +32,12 @@ def map_of(array: Any) -> TokenMap:
     try:
         if not isinstance(array, torch.Tensor):
             numbers = np.array(array)
-            values = torch.from_numpy(numbers.astype(numbers.dtype.newbyteorder("=")))
-        else:
-            values = array.detach()
-        if values.is_complex() or values.layout != torch.strided:
+            array = torch.from_numpy(numbers.astype(numbers.dtype.newbyteorder("=")))
+        values = array.detach()
+        if values.is_complex() or values.layout != torch.strided or values.is_meta:
             raise TypeError
-        values = values if values.is_floating_point() else values.float()
+        # Torch compares no floating point of 8 bits.
+        values = values if values.is_floating_point() and values.itemsize > 1 else values.float()
     except (TypeError, ValueError):
         raise MethodError(f"array: {describe(array)} found; {expected}") from None
     if values.ndim != 2 or not values.numel():
