@@ -140,6 +140,7 @@ def verify_sequence(
             _check_extra(number, layers[number], calls, change, marks[:, :extra])
             if _check_change(number, layers[number], calls, change, marks, extra):
                 mixed.append(number)
+    # All layers at once, so that a token that is put back in any of them shows.
     marks = torch.zeros(depth, tokens, dtype=torch.bool)
     marks[[layer for layer in range(depth) if layer not in unread], :extra] = True
     for number, change in _changes(reference, digests(marks)).items() if extra else ():
