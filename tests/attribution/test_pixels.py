@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import sys
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -12,7 +15,7 @@ from einops import rearrange
 
 from tests.support.makers import MakeNetwork
 from tests.support.networks import NETWORKS
-from vitviz import METHODS
+from vitviz import METHODS, TokenMap
 from vitviz.attribution import AttributionInput, integrated_gradients, occlusion
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.models.targets import Target, class_target
@@ -84,6 +87,30 @@ def test_a_score_that_does_not_depend_on_the_image_has_maps_of_zeros(make_networ
     for found in (integrated_gradients(subject, 4), occlusion(subject)):
         assert not found.values.any()
         assert found.description.endswith(". Every patch is 0: by this method, nothing raises this score")
+
+
+@pytest.mark.parametrize("method", [partial(integrated_gradients, steps=4), occlusion], ids=["gradients", "occlusion"])
+def test_negative_values_are_kept_or_left_out_as_the_caption_says(
+    make_network: MakeNetwork, method: Callable[..., TokenMap]
+) -> None:
+    subject = AttributionInput(make_network(), torch.randn(1, 3, 16, 24), class_target(1, 5))
+    positive, signed = method(subject), method(subject, signed=True)
+    assert signed.values.min() < 0 < signed.values.max()
+    assert torch.equal(positive.values, signed.values.relu())
+    assert (positive.signed, signed.signed, signed.domain) == (False, True, (-math.inf, math.inf))
+    assert positive.description.endswith("; negative values are left out")
+    assert signed.description.endswith("; negative values lower the score")
+    with pytest.raises(MethodError, match=r"^signed = 'no': expected True or False$"):
+        method(subject, signed="no")
+
+
+def test_where_every_patch_lowers_the_score_nothing_raises_it(make_network: MakeNetwork) -> None:
+    network, pixels = make_network(), torch.randn(1, 3, 16, 24)
+    whole = network(pixels)[0].detach()
+    subject = AttributionInput(network, pixels, Target("change", lambda logits: (logits - whole).abs().sum()))
+    found = occlusion(subject, signed=True)
+    assert (found.values < 0).all()
+    assert found.description.endswith("; negative values lower the score. By this method, nothing raises this score")
 
 
 def test_steps_that_are_none_are_refused(subject: AttributionInput) -> None:

@@ -13,7 +13,7 @@ from PIL import Image
 from tests.support.commands import Capture, command_of, same_pixels
 from tests.support.makers import MakeModel
 from vitviz import METHODS, Analysis, Model, Style, analyze, contrast, likeness, load, margin, save_checkpoint
-from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, Token
+from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, Switch, Token
 from vitviz.cli.command import main
 from vitviz.cli.parsing import parse
 from vitviz.models.targets import TargetChoice
@@ -166,6 +166,8 @@ def other_value(parameter: Parameter) -> tuple[str, object]:
             return "2", 2
         case Token():
             return "3,2", (3, 2)
+        case Switch():
+            return "", True
 
 
 CLASS_SPECIFIC = [method.name for method in METHODS.values() if method.class_specific]
@@ -197,7 +199,10 @@ EVERY_PARAMETER = [
 @pytest.mark.parametrize(("method", "parameter"), EVERY_PARAMETER, ids=lambda part: getattr(part, "name", part))
 def test_every_parameter_has_an_option(method: str, parameter: Parameter) -> None:
     words, (typed, arrives) = [command_of(method), "a.png"], other_value(parameter)
-    (_, unchanged), (_, changed) = parse(words), parse([*words, "--" + parameter.name.replace("_", "-"), typed])
+    (_, unchanged), (_, changed) = (
+        parse(words),
+        parse([*words, *filter(None, ["--" + parameter.name.replace("_", "-"), typed])]),
+    )
     defaults = {
         part.name: part.default for part in METHODS[method].parameters if not isinstance(part.kind, ClassTarget)
     }

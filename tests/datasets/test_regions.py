@@ -99,13 +99,14 @@ def test_a_map_of_zeros_is_not_a_number(
 
 def test_what_gives_no_share_is_refused(make_model: Callable[..., Model], pictures: Path, tmp_path: Path) -> None:
     model = make_model()
-    plain = BatchRequest(model, MAPS)
+    plain, signed = BatchRequest(model, MAPS), (MapRequest("occlusion", {"signed": True}),)
     masks = tmp_path / "masks"
     Image.new("1", (60, 40)).save(masks / "a.png")
     calls = {
         "masks and box: both given": lambda: replace(plain, masks=pictures, box=BOX),
         ".*no such folder": lambda: replace(plain, masks=pictures / "none"),
         r"box = \(3, 4, 3, 5\): expected four numbers": lambda: replace(plain, box=(3, 4, 3, 5)),
+        "occlusion:signed=True: a signed map has no share": lambda: replace(plain, maps=signed, box=BOX),
         ".*'a.TIF', 'a.png' for a.jpg; expected one": lambda: replace(plain, masks=masks).region_of("a.jpg"),
     }
     check_refusals(VitvizError, calls)

@@ -38,7 +38,7 @@ test("nothing is shown before all of the first grid is measured, in whatever ord
     if (done === 2 * coarse) slow.resolve();
   };
   const studied = { network: { team: { encode }, workers: 2, file: { config, input } }, pixels: new Float32Array(64), logits: 1 };
-  await occlusionMap({ studied, name: "dog", target: { score: (logits) => logits }, report });
+  await occlusionMap({ studied, name: "dog", target: { score: (logits) => logits }, parameters: { signed: false }, report });
   assert.ok(shown[0] > 2 * coarse && shown.at(-1) === 64, String(shown));
 });
 

@@ -83,7 +83,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "gradient_rollout": {"target": {"text": "no text is read here"}, "discard_ratio": 0.2},
     "grad_cam": {"target": {"class": 0, "against": 2}, "layer": 1},
     "legrad": {"target": {"like": "example:rocket.jpg", "patch": [1, 2]}},
-    "occlusion": {"target": {"margin": True}},
+    "occlusion": {"target": {"margin": True}, "signed": True},
     "integrated_gradients": {"steps": 4},
 }
 

@@ -208,6 +208,7 @@ class Analysis(MethodMaps, AttributeAdvice):
         exclude: Exclude = None,
         most_patches: int | None = None,
         steps: int | None = None,
+        signed: bool | None = None,
         report: Callable[[Progress], None] | None = None,
     ) -> Heatmap:
         """The map of any method in :data:`vitviz.METHODS`, by name, with its parameters.
@@ -231,7 +232,7 @@ class Analysis(MethodMaps, AttributeAdvice):
             discard_ratio, residual_weight, reference: as :func:`vitviz.attribution.rollout` takes them.
             exclude: tokens that nobody attends to: ``"outliers"``, ``"sinks"``, or a list of tokens.
             most_patches: as :func:`vitviz.attribution.attention_flow` takes it.
-            steps: as :func:`vitviz.attribution.integrated_gradients` takes it.
+            steps, signed: as :func:`vitviz.attribution.integrated_gradients` takes them.
             report: receives the progress of a method that takes long; quick methods do not call it. An exception that
                 it raises ends the computation.
 
@@ -256,6 +257,7 @@ class Analysis(MethodMaps, AttributeAdvice):
             "exclude": exclude,
             "most_patches": most_patches,
             "steps": steps,
+            "signed": signed,
         }
         record, parameters = record_and_arguments(method, options)
         choice = parameters.pop("target", None)

@@ -150,15 +150,20 @@ class MethodMaps(ABC):
 
     @named_arguments(MethodError)
     def integrated_gradients(
-        self, target: TargetChoice = None, steps: int = 32, *, report: Report | None = None
+        self,
+        target: TargetChoice = None,
+        steps: int = 32,
+        signed: bool = False,
+        *,
+        report: Report | None = None,
     ) -> Heatmap:
         """Gradients summed from a blank image to the image, as :func:`vitviz.attribution.integrated_gradients`.
 
         Sundararajan, Taly & Yan 2017.
         """
-        return self.map("integrated_gradients", target=target, steps=steps, report=report)
+        return self.map("integrated_gradients", target=target, steps=steps, signed=signed, report=report)
 
     @named_arguments(MethodError)
-    def occlusion(self, target: TargetChoice = None, *, report: Report | None = None) -> Heatmap:
+    def occlusion(self, target: TargetChoice = None, signed: bool = False, *, report: Report | None = None) -> Heatmap:
         """How far a score falls without each patch, as :func:`vitviz.attribution.occlusion`; Zeiler & Fergus 2014."""
-        return self.map("occlusion", target=target, report=report)
+        return self.map("occlusion", target=target, signed=signed, report=report)

@@ -41,9 +41,7 @@ def switch(field: str, value: object) -> bool:
     Raises:
         MethodError: the value is something else.
     """
-    if not isinstance(value, bool):
-        raise MethodError(f"{field} = {quote(value)}: expected true or false")
-    return value
+    return arguments.boolean(field, value, "true or false")
 
 
 def fields(field: str, value: object, legal: Collection[str]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from vitviz.attribution.parameters import (
     LayerNumber,
     Number,
     Parameter,
+    Switch,
     Token,
 )
 from vitviz.attribution.pixels import CAPTUM, integrated_gradients, occlusion
@@ -181,6 +182,7 @@ _EXCLUDE = Parameter(
     "patches that nobody may attend to: those of outlying norm, or those that take most of the attention",
     Choice(EXCLUSIONS, none="nothing"),
 )
+_SIGNED = Parameter("signed", "Negative values", "keep what lowers the score, below zero", Switch(), False)
 _REFERENCE = Parameter(
     "reference",
     "Normalisation",
@@ -326,10 +328,10 @@ METHODS = MethodTable(
             "Integrated gradients",
             "inputs",
             integrated_gradients,
-            (_TARGET, Parameter("steps", "Steps", "of the integral", Number(4, 128, 4), 32)),
+            (_TARGET, Parameter("steps", "Steps", "of the integral", Number(4, 128, 4), 32), _SIGNED),
             "Sundararajan, Taly & Yan 2017, Axiomatic Attribution for Deep Networks",
-            "What the pixels add to the score on the way from a blank image, without what lowers it; based on pixels, "
-            "not on attention.",
+            "What the pixels add to the score on the way from a blank image; negative values are left out unless kept. "
+            "Based on pixels, not on attention.",
             package=CAPTUM,
         ),
         Method(
@@ -337,9 +339,10 @@ METHODS = MethodTable(
             "Occlusion",
             "inputs",
             occlusion,
-            (_TARGET,),
+            (_TARGET, _SIGNED),
             "Zeiler & Fergus 2014, Visualizing and Understanding Convolutional Networks",
-            "How far the score falls when one patch is hidden; patches that repeat each other all score low.",
+            "How far the score falls when one patch is hidden; negative values are left out unless kept. Patches that "
+            "repeat each other all score low.",
             package=CAPTUM,
         ),
     )

@@ -196,6 +196,9 @@ class Switch(Kind):
     control = "switch"
     legal = "true or false"
 
+    def option(self, default: Any) -> str:
+        return ""
+
     def read(self, value: object, bounds: Bounds, field: str) -> bool:
         return switch(field, value)
 
@@ -350,24 +353,25 @@ def integer_of(text: str) -> int:
     Raises:
         MethodError: there is another text.
     """
-    if INTEGER.fullmatch(text) is None:
-        raise MethodError("expected a whole number")
-    return int(text)
+    return int(_whole_match(INTEGER, text, "a whole number")[0])
 
 
 def decimal_of(text: str) -> float:
     """The number in a text, as :func:`integer_of`."""
-    if DECIMAL.fullmatch(text) is None:
-        raise MethodError("expected a number")
-    return float(text)
+    return float(_whole_match(DECIMAL, text, "a number")[0])
 
 
 def pair_of(text: str) -> tuple[int, int]:
     """The two whole numbers in a text, such as ``"4,5"``, as :func:`integer_of`."""
-    match = PAIR.fullmatch(text)
+    first, second = _whole_match(PAIR, text, "two whole numbers").groups()
+    return int(first), int(second)
+
+
+def _whole_match(pattern: re.Pattern[str], text: str, expected: str) -> re.Match[str]:
+    match = pattern.fullmatch(text)
     if match is None:
-        raise MethodError("expected two whole numbers")
-    return int(match[1]), int(match[2])
+        raise MethodError(f"expected {expected}")
+    return match
 
 
 def text_of(value: Any) -> str:

@@ -13,7 +13,7 @@ from vitviz.attention.layout import Query, layer_range
 from vitviz.attention.precision import precise
 from vitviz.attention.token_map import TokenMap
 from vitviz.attribution.pooling import POOLING_QUERY, pooling_start
-from vitviz.attribution.propagation import ALL_ROWS, has_left
+from vitviz.attribution.propagation import ALL_ROWS, has_left, start_row
 from vitviz.errors.arguments import instance
 from vitviz.models.gradients import GradientTrace
 
@@ -46,8 +46,7 @@ def relevance(
     pooled = pooling_start(gradients.pooled, query, layers, gradients.layers.stop)
     query = gradients.default_query if query is None else query
     active_rows, heads = layout.select(query), gradients.queries[0].shape[0]
-    tokens = precise(gradients.values[0][:0]).new_zeros(1, layout.token_count)
-    tokens[:, active_rows] = 1 / (active_rows.stop - active_rows.start)
+    tokens = start_row(layout, active_rows, precise(gradients.values[0][:0]))
     if pooled is not None:
         tokens, active_rows = pooled.relu().mean(0, keepdim=True).to(tokens), ALL_ROWS
     start = active_rows
@@ -57,8 +56,7 @@ def relevance(
             # Averaging the heads before the product would read all weights once more.
             per_head.baddbmm_(tokens[:, rows].expand(heads, -1, -1), gradient.relu_().mul_(weights))
         tokens, active_rows = tokens + per_head.mean(0), ALL_ROWS
-    layer_text = layer_range(layers.start, layers.stop)
-    query_name = layout.query_name(query) if pooled is None else POOLING_QUERY
-    description = f"Relevance for {gradients.target.name} as {query_name} sees it: {layer_text}"
+    sight = f"as {layout.query_name(query) if pooled is None else POOLING_QUERY} sees it"
+    description = f"Relevance for {gradients.target.name} {sight}: {layer_range(layers.start, layers.stop)}"
     domain, raised = (0.0, math.inf), has_left(tokens[0], start)
     return TokenMap.of_tokens(tokens[0], layout, "relevance", description, domain, raised)

@@ -149,8 +149,8 @@ def _assignment(method: str, command: Command, text: str) -> tuple[str, Any]:
         raise MethodError(no_parameter(method, name, command.parameters))
     settings = command.settings(name)
     try:
-        typed = settings.get("type", str)(value)
-    except (ValueError, argparse.ArgumentTypeError):
+        typed = {"true": True, "false": False}[value] if "action" in settings else settings.get("type", str)(value)
+    except (KeyError, ValueError, argparse.ArgumentTypeError):
         raise MethodError(f"{name} = {value!r}: expected {settings['help']}") from None
     return name, word(name, typed, settings["choices"]) if "choices" in settings else typed
 

@@ -11,7 +11,7 @@ from vitviz.analysis.encoder import MAX_BYTES
 from vitviz.attention.precision import PRECISIONS
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import Method
-from vitviz.attribution.parameters import Parameter
+from vitviz.attribution.parameters import Parameter, Switch
 from vitviz.cli.grammar import AUTO, TYPES, Command, Fact, Option, batch_size, file, patch, size
 from vitviz.images.colours import COLOR_PROFILES
 from vitviz.images.preprocessing import FITS
@@ -63,7 +63,7 @@ def of_parameter(parameter: Parameter) -> Option:
     """The option of a method's or a probe's parameter."""
     kind, choices = parameter.kind, parameter.kind.facts().get("choices")
     settings: dict[str, Any] = {"type": TYPES[kind.converter]} if kind.converter else {}
-    settings |= {"choices": choices} if choices else {}
+    settings |= {"choices": choices} if choices else {"action": "store_true"} if isinstance(kind, Switch) else {}
     return option(
         flag(parameter.name), dest=parameter.name, default=parameter.default, **settings, help=parameter.option
     )

@@ -27,7 +27,7 @@ from vitviz.images.measuring import noise
 from vitviz.images.preprocessing import Fit, Preprocessing
 from vitviz.images.sources import ValueRange, checked_range
 from vitviz.models.targets import Target
-from vitviz.visualization.regions import checked_box
+from vitviz.visualization.regions import NO_SHARE_OF_SIGNED, checked_box
 from vitviz.weights import Model
 
 SCHEMA_VERSION = 5
@@ -86,7 +86,8 @@ class BatchRequest:
     Raises:
         ConfigError: a map or probe is repeated, the range or the choice of the profile is invalid, there is no such
             folder of masks, the box is none, or ``model`` is not a :class:`vitviz.Model`.
-        MethodError: there is no such probe, it needs no picture, or the model does not support a map or probe.
+        MethodError: there is no such probe, it needs no picture, the model does not support a map or probe, or a map
+            is signed beside masks or a box.
     """
 
     model: Model
@@ -119,6 +120,8 @@ class BatchRequest:
             refusal = METHODS[map_request.method].refusal(config)
             if refusal is not None:
                 raise MethodError(f"{map_request.method}: {refusal}")
+            if map_request.parameters.get("signed") and (self.masks or self.box):
+                raise MethodError(f"{map_request.name}: {NO_SHARE_OF_SIGNED}")
         for name in self.probes:
             record = PROBES[word("probe", name, PROBES)]
             refusal = record.refusal(config)

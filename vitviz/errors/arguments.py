@@ -78,6 +78,17 @@ def number(
     return result
 
 
+def boolean(name: str, value: object, expected: str = "True or False") -> bool:
+    """Return ``value`` if it is a boolean; ``expected`` spells the two in the message.
+
+    Raises:
+        MethodError: it is something else.
+    """
+    if not isinstance(value, bool):
+        raise MethodError(f"{name} = {describe(value)}: expected {expected}")
+    return value
+
+
 def word(
     name: str, value: object, legal: Collection[Word], error: type[VitvizError] = MethodError, also: str = ""
 ) -> Word:
@@ -98,8 +109,7 @@ def words(name: str, values: object, legal: Collection[Word]) -> tuple[Word, ...
         MethodError: one is not legal, or ``values`` is a single string, whose letters would be taken for words.
     """
     if isinstance(values, str) or not isinstance(values, Iterable):
-        example = f"({next(iter(legal))!r},)"
-        raise MethodError(f"{name}s = {describe(values)}: expected several, such as {example}")
+        raise MethodError(f"{name}s = {describe(values)}: expected several, such as ({next(iter(legal))!r},)")
     return tuple(word(name, value, legal) for value in values)
 
 

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from vitviz.attention.token_map import TokenMap
-from vitviz.errors.arguments import integer, named_arguments, named_fields, number, number_or_none, word
+from vitviz.errors.arguments import boolean, integer, named_arguments, named_fields, number, number_or_none, word
 from vitviz.errors.attributes import WORDS, AttributeAdvice
 from vitviz.errors.kinds import ImageError, MethodError
 from vitviz.errors.messages import choices, describe, did_you_mean
@@ -94,8 +94,7 @@ class Style:
         check_colormap(self.colormap)
         number("opacity", self.opacity, lambda opacity: 0 <= opacity <= 1, "a number in [0, 1]")
         for name in ("smooth", "grid", "fade"):
-            if not isinstance(getattr(self, name), bool):
-                raise MethodError(f"{name} = {describe(getattr(self, name))}: expected True or False")
+            boolean(name, getattr(self, name))
         ends = [number_or_none(end) for end in (self.low, self.high) if end is not None]
         if None in ends or ends != sorted(end for end in ends if end is not None):
             values = f"low = {describe(self.low)} and high = {describe(self.high)}"

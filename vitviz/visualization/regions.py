@@ -29,15 +29,16 @@ GREY_MODES = ("1", "L", "I", "F", "I;16", "I;16L", "I;16B")
 # A mask of more than two values has edges that were smoothed, by resizing or as JPEG: at least this share is black or
 # white, and the others have more than so many values. Classes of a label map are fewer.
 MIN_BLACK_AND_WHITE, MAX_LABELS = 0.9, 16
+NO_SHARE_OF_SIGNED = (
+    "a signed map has no share inside a region, since its values cancel each other; "
+    "expected a map of values of at least 0, such as relevance"
+)
 
 
 def share_inside(heatmap: Heatmap, region: Region) -> float | None:
     """As :meth:`vitviz.visualization.heatmaps.Heatmap.share_inside`."""
     if heatmap.token_map.signed:
-        raise MethodError(
-            f"{heatmap.description}: a signed map has no share inside a region, since its values cancel each other; "
-            "expected a map of values of at least 0, such as relevance"
-        )
+        raise MethodError(f"{heatmap.description}: {NO_SHARE_OF_SIGNED}")
     shares = region_shares(region, heatmap.image, heatmap.geometry, heatmap.shape)
     values = heatmap.values.double().cpu()
     inside, total = float((values * shares).sum()), float(values.sum())

@@ -52,8 +52,8 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
     ],
     "legrad": [{}, {"start_layer": 1}, {"end_layer": 0}, {"start_layer": 2, "end_layer": 1}],
     "grad_cam": [{}, {"layer": 0}],
-    "integrated_gradients": [{}, {"steps": 4}],
-    "occlusion": [{}],
+    "integrated_gradients": [{}, {"steps": 4}, {"steps": 4, "signed": True}],
+    "occlusion": [{}, {"signed": True}],
 }
 
 

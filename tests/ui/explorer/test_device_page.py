@@ -357,3 +357,10 @@ def test_occlusion_sharpens_and_ends_as_the_librarys(browser: Browser, bundled: 
         for (row, column), value in np.ndenumerate(unfinished.reshape(8, 8)):
             near = expected.reshape(8, 8)[max(0, row - 2) : row + 3, max(0, column - 2) : column + 3]
             assert np.abs(near - value).min() <= tolerance, (row, column)
+        visit.page.locator(".vx-options > summary").click()
+        visit.page.get_by_label("Negative values").check()
+        settle(visit.page)
+        expected = vitviz.analyze(EXAMPLE, model).occlusion(signed=True).numpy().ravel()
+        np.testing.assert_allclose(canvas_values(visit.page)[count:], expected, atol=tolerance)
+        low, high = (visit.page.locator(f".vx-{end}").first.inner_text() for end in ("low", "high"))
+        assert expected.min() < 0 and low == f"-{high}"

@@ -74,6 +74,10 @@ const PARAMETER_CONTROLS = {
   choice: (record, context) => radios(record, record.options, context),
   head: (record, context) =>
     radios(record, [...Object.keys(FUSIONS), ...range(context.facts.heads)].map((value) => ({ title: String(value), value })), context),
+  switch: ({ title }, { choose }) => {
+    const input = create("input", { type: "checkbox", onchange: () => choose(input.checked) });
+    return { parts: [create("label", {}, input, ` ${title}`)], show: (value) => { input.checked = value; } };
+  },
   token: tokens,
   class: (_, { model, choose }) => {
     const field = new TargetField(model, choose);

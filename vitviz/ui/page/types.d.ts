@@ -114,7 +114,7 @@ interface Parameter {
   name: string;
   title: string;
   help: string;
-  kind: "layer" | "head" | "token" | "choice" | "number" | "class";
+  kind: "layer" | "head" | "token" | "choice" | "number" | "switch" | "class";
   default: any;
   minimum: number;
   maximum: number;

@@ -3,7 +3,7 @@
 
 import { longNameOf, numbered } from "../token_names.js";
 import { occlusionMap } from "./occlusion.js";
-import { writeMap } from "./pack_writer.js";
+import { signText, writeMap } from "./pack_writer.js";
 import { checkReference, checkSpan, layersText, propagate, rolloutCaption } from "./rollouts.js";
 import { deviceTarget } from "./scores.js";
 import { inLanes } from "./studies.js";
@@ -163,7 +163,7 @@ export const CLASS_MAPS = {
     return { values, description, quantity: "activation times gradient", raised };
   },
 
-  async integrated_gradients({ studied, name, target, parameters: { steps }, report }) {
+  async integrated_gradients({ studied, name, target, parameters: { steps, signed }, report }) {
     const { network: { team, workers, file: { config, input } }, pixels, signal } = studied, nodes = legendreNodes(steps);
     const total = new Float64Array(pixels.length);
     await inLanes(workers, steps, async (step) => {
@@ -177,8 +177,9 @@ export const CLASS_MAPS = {
       const row = Math.floor((index % (width * height)) / width / config.patch_height);
       sums[row * input.columns + Math.floor((index % width) / config.patch_width)] += slope * pixels[index];
     });
-    const values = ofPatches(studied, (patch) => Math.max(0, sums[patch])), raised = values.some((value) => value > 0);
-    return { values, description: `Integrated gradients for ${name}: ${steps} steps`, quantity: "integrated gradient", raised };
+    const values = ofPatches(studied, (patch) => (signed ? sums[patch] : Math.max(0, sums[patch])));
+    const description = `Integrated gradients for ${name}: ${steps} steps; ${signText(signed)}`, raised = values.some((value) => value > 0);
+    return { values, description, quantity: "integrated gradient", raised, signed };
   },
 
   occlusion: occlusionMap,

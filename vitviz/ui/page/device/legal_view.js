@@ -65,6 +65,7 @@ const LEGAL = {
   layer: (value, record, { layers }) => isIndex(value, layers),
   head: (value, record, { heads }) => typeof value === "string" || isIndex(value, heads),
   number: (value, { minimum, maximum }) => value >= minimum && value <= maximum,
+  switch: (value) => typeof value === "boolean",
   choice: (value, { options }) => options.some((option) => option.value === value),
   token: (value, record, facts) => value === "patches" || isToken(value, facts),
   // Only the app knows other targets, such as texts.

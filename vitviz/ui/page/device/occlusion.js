@@ -2,6 +2,7 @@
 // and sharpens.
 
 import { copyPatch } from "./device_file.js";
+import { signText } from "./pack_writer.js";
 import { inLanes } from "./studies.js";
 
 // About so many squares of the first grid are across.
@@ -56,7 +57,7 @@ export function withNearest(values, columns) {
  * @param {import("./class_maps.js").ClassMapRequest} request
  * @returns {Promise<import("./pack_writer.js").MapContent>}
  */
-export async function occlusionMap({ studied, name, target: { score }, report }) {
+export async function occlusionMap({ studied, name, target: { score }, parameters: { signed }, report }) {
   const { network: { team, workers, file: { config, input } }, pixels, logits, signal } = studied, whole = score(logits);
   // Zero is the mean training colour.
   const grey = new Float32Array(config.channels * config.patch_height * config.patch_width);
@@ -64,13 +65,14 @@ export async function occlusionMap({ studied, name, target: { score }, report })
   const contentOf = (/** @type {Float32Array} */ patches) => {
     const values = new Float32Array(input.prefix.length + total).fill(NaN);
     values.set(patches, input.prefix.length);
-    return { values, description: `Occlusion for ${name}: one patch at a time`, quantity: "fall of the score" };
+    const description = `Occlusion for ${name}: one patch at a time; ${signText(signed)}`;
+    return { values, description, quantity: "fall of the score", signed };
   };
   await inLanes(workers, total, async (index) => {
     const occluded = pixels.slice();
     copyPatch(occluded, config, input, order[index], grey, true);
     const after = (await team.encode(occluded, { logitsOnly: true, apart: true, signal })).logits;
-    falls[order[index]] = Math.max(0, whole - score(after));
+    falls[order[index]] = signed ? whole - score(after) : Math.max(0, whole - score(after));
   // Workers end out of order: before all of the first grid are there, the nearest may be far away.
   }, (done) => report(done, total, order.slice(0, coarse).some((patch) => Number.isNaN(falls[patch]))
     ? undefined

@@ -31,16 +31,22 @@ export function writePack(tensors, metadata = {}) {
 /**
  * A map, "token" and NaN for tokens without a value. `raised` is false if nothing raises the score that it is about; `self` is the patch
  * with which it begins, whose value has an identity term; `unfinished` says how far it is, where patches still have the value of another.
- * @typedef {{ values: Float32Array, description: string, quantity: string, raised?: boolean, self?: number, unfinished?: string }}
- *   MapContent
+ * @typedef {{ values: Float32Array, description: string, quantity: string, raised?: boolean, signed?: boolean, self?: number,
+ *   unfinished?: string }} MapContent
  */
+
+/**
+ * What captions say of values below zero, as vitviz/attribution/pixels.py.
+ * @param {boolean} signed
+ */
+export const signText = (signed) => `negative values ${signed ? "lower the score" : "are left out"}`;
 
 /**
  * The file of a map, as `map_file` of vitviz/ui/packs.py writes it; its description says what is empty about it.
  * @param {MapContent} map
  * @param {{ prefix: string[], columns: number }} shape of its tokens
  */
-export function writeMap({ values, description, quantity, raised = true, self, unfinished }, shape) {
+export function writeMap({ values, description, quantity, raised = true, signed, self, unfinished }, shape) {
   const patches = values.subarray(shape.prefix.length);
   const isFlat = !unfinished && patches.length > 1 && patches.every((value) => value === patches[0]);
   const value = isFlat ? `Every patch is ${digits(patches[0])}` : "", reason = "by this method, nothing raises this score";
@@ -48,6 +54,7 @@ export function writeMap({ values, description, quantity, raised = true, self, u
   const own = self === undefined ? ""
     : `; ${longNameOf(queryOf(self, shape))} itself is excluded from the colour range (residual identity)`;
   const rest = unfinished ? `. Unfinished: ${unfinished} measured, and the others as the nearest of them` : "";
-  const metadata = { description: `${description}${remark && `. ${remark}`}${own}${rest}`, quantity, ...(unfinished && { unfinished }) };
+  const text = `${description}${remark && `. ${remark}`}${own}${rest}`;
+  const metadata = { description: text, quantity, ...(signed && { signed: "true" }), ...(unfinished && { unfinished }) };
   return writePack({ values: { values, shape: [values.length] } }, self === undefined ? metadata : { ...metadata, self: String(self) });
 }
