@@ -49,7 +49,6 @@ from vitviz.training.config import TrainingConfig
 from vitviz.training.data import LabelledImages, image_paths, read_image_folder, read_pictures
 from vitviz.training.evaluate import accuracy_of, has_bfloat16, logits_of
 from vitviz.training.loop import average_into
-from vitviz.training.out_of_distribution import detector_of
 from vitviz.weights.model import Model
 from vitviz.weights.native import save_checkpoint
 
@@ -217,15 +216,7 @@ def write_folder(photographs: Path, out: Path, cifar10: Path | None) -> None:
     archive = np.load(photographs)
     numbers = {str(name): number for number, name in enumerate(archive["labels"])}
     label, test, offset, data = archive["label"], archive["test"], archive["offset"], archive["webp"]
-    known = [numbers[source] for sources in CLASSES.values() for source in sources.split()]
-    others = np.flatnonzero(test & ~np.isin(label, known))
     random = np.random.default_rng(0)
-    for index in others:
-        # A label is SOURCE/NAME.
-        folder = out / "ood" / Path(str(archive["labels"][label[index]])).name
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{index:05d}.webp").write_bytes(data[offset[index] : offset[index + 1]].tobytes())
-    print(f"{len(others):,} photographs of {len(numbers) - len(known)} other labels")
     for name, sources in CLASSES.items():
         chosen = np.flatnonzero(np.isin(label, [numbers[source] for source in sources.split()]))
         for split in ("train", "test"):
@@ -1064,9 +1055,7 @@ def finish(folder: Path, state: Path, out: Path) -> None:
         "calibration": found.summary,
         "terms": like.card["terms"],
     }
-    train = read_image_folder(folder, "train", preprocessing, PATCH, PATCH)
-    detector = detector_of(network, preprocessing, train, test)
-    save_checkpoint(out, Model(NAME, network.bfloat16(), preprocessing, test.labels, card, ood_detector=detector))
+    save_checkpoint(out, Model(NAME, network.bfloat16(), preprocessing, test.labels, card))
     print("\n".join(f"{name}: {text}" for name, text in card.items()))
 
 

@@ -49,7 +49,6 @@ def stages() -> dict[int, Model]:
             name=f"step {step:,}",
             network=network.eval().requires_grad_(False),
             card={"training step": f"{step:,} of {ALL_STEPS:,}", "terms": bundled.card["terms"]},
-            ood_detector=None,
         )
         for step, network in sorted(networks.items())
     }

@@ -57,6 +57,21 @@ def test_a_model_without_a_classifier_refuses_predictions_by_name(make_model: Ma
     assert analysis.logits.numel() == 0
     with pytest.raises(MethodError, match="small has no classifier"):
         analysis.predictions()
+    with pytest.raises(MethodError, match="small has no classifier: it has no energy score"):
+        _ = analysis.energy_score
+
+
+def test_the_energy_score_is_the_logarithm_of_the_sum_of_exponentials(make_model: MakeModel) -> None:
+    analysis = analyze(photo(), make_model())
+    assert analysis.energy_score == pytest.approx(np.log(np.exp(analysis.logits.double().numpy()).sum()), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["is_out_of_distribution", "ood_score"])
+def test_what_the_detector_said_is_one_sentence_now(make_model: MakeModel, name: str) -> None:
+    with pytest.raises(
+        MethodError, match=f"{name}.* was taken out, because .*; look at analysis.predictions\\(\\), and"
+    ):
+        getattr(analyze(photo(), make_model()), name)
 
 
 # Maps.

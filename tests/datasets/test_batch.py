@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as parquet
 import pytest
-import torch
 from PIL import Image
 
 import vitviz
@@ -41,7 +40,6 @@ from vitviz.datasets.request import weights_digest
 from vitviz.datasets.rows import PictureResult, compute_results
 from vitviz.datasets.work import fitting_batch_size
 from vitviz.evaluation.probes import probe
-from vitviz.weights.detector import OODDetector
 
 pytestmark = pytest.mark.slow
 
@@ -102,30 +100,6 @@ def test_every_row_is_what_the_library_says_of_the_picture(
         b"relevance",
         {"query": [1, 2], "target": "class 2"},
     )
-
-
-def with_detector(model: Model) -> Model:
-    """The model with a detector of any numbers."""
-    size = model.network.config.heads * model.network.config.head_width
-    numbers = {"energy_scale": 0.7, "distance_scale": 30.0, "threshold": 0.0}
-    return replace(model, ood_detector=OODDetector(torch.zeros(size), torch.eye(size), **numbers))
-
-
-@pytest.mark.parametrize("fit", [None, "native"])
-def test_rows_say_whether_a_picture_is_unlike_the_training_images(
-    model: Model, photos: Path, tmp_path: Path, fit: str | None
-) -> None:
-    detected = with_detector(model)
-    assert detected.ood_detector is not None
-    names = [f"{number:02d}.png" for number in range(COUNT) if number != 4]
-    scores = [vitviz.analyze(photos / name, detected, fit).ood_score for name in names]
-    detector = replace(detected.ood_detector, threshold=float(np.sort(scores)[5:7].mean()))
-    run_batch(asked(replace(detected, ood_detector=detector), fit=fit), read_items(str(photos)), tmp_path / "out")
-    found = rows(tmp_path / "out")
-    assert [found[name]["ood_score"] for name in names] == pytest.approx(scores, abs=1e-4)
-    flags = [found[name]["is_out_of_distribution"] for name in names]
-    assert flags == [score < detector.threshold for score in scores] and set(flags) == {True, False}
-    assert found["04.png"]["ood_score"] is None and found["04.png"]["is_out_of_distribution"] is None
 
 
 @pytest.mark.parametrize(("function", "columns"), [("sigmoid", {"predictions"}), ("none", set())])
@@ -379,7 +353,7 @@ def test_a_missing_extra_is_named(photos: Path, tmp_path: Path, model: Model, mo
 
 
 def test_the_table_of_columns_is_that_of_the_documents(model: Model, photos: Path, tmp_path: Path) -> None:
-    request = asked(with_detector(model), box=(0, 0, 9, 9))
+    request = asked(model, box=(0, 0, 9, 9))
     run_batch(request, read_items(str(photos)), tmp_path / "out", thumbnails=True)
     schema = parquet.read_schema(next((tmp_path / "out" / "parts").iterdir()))
     table = (ROOT / "docs" / "scale.md").read_text().partition("<!-- columns -->")[2].partition("<!-- /columns -->")[0]

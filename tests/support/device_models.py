@@ -13,7 +13,6 @@ from vitviz.models.activations import ACTIVATIONS
 from vitviz.models.config import FINAL_NORMS
 from vitviz.models.pooling import POOLINGS
 from vitviz.models.positions import POSITION_RULES
-from vitviz.weights.detector import OODDetector
 
 
 def check_many(count: int, check: Callable[[int], None]) -> None:
@@ -73,10 +72,6 @@ def random_model(seed: int) -> Model:
             parameter.normal_(0, 0.3, generator=torch_draw)
             if is_narrow:
                 parameter.copy_(parameter.bfloat16())
-    detector, features = None, config.heads * config.head_width
-    if config.classes and draw.random() < 0.3:
-        whitening = torch.randn(features, features, generator=torch_draw)
-        detector = OODDetector(torch.randn(features, generator=torch_draw), whitening, 2.5, 40.0, -1.0)
     statistics = ((0.5,) * config.channels, (0.2,) * config.channels)
     labels = tuple(map(str, range(config.classes)))
-    return Model("drawn", network, Preprocessing(*used, *statistics, "squash"), labels, ood_detector=detector)
+    return Model("drawn", network, Preprocessing(*used, *statistics, "squash"), labels)

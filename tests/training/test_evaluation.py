@@ -18,7 +18,6 @@ from vitviz import (
 from vitviz.training.calibrate import calibration_error
 from vitviz.training.data import LabelledImages
 from vitviz.training.evaluate import Accuracy, evaluate, logits_of
-from vitviz.training.out_of_distribution import area_under_curve
 
 # Evaluation.
 
@@ -84,14 +83,6 @@ def test_classes_are_measured_together(make_network: Callable[..., VisionTransfo
     assert found.top1 < found.top5 < 1
     with pytest.raises(DataError, match="class 'z': expected one of a, b, c"):
         found.of(("b", "z"))
-
-
-def test_the_area_under_the_curve_is_how_often_the_known_score_higher() -> None:
-    known, strangers = torch.randint(9, (31,)).double(), torch.randint(7, (23,)).double()
-    above = (known[:, None] > strangers).double() + 0.5 * (known[:, None] == strangers).double()
-    assert area_under_curve(known, strangers) == pytest.approx(float(above.mean()))
-    assert area_under_curve(known + 10, strangers) == 1
-    assert area_under_curve(known - 10, strangers) == 0
 
 
 def test_evaluation_refuses_images_of_other_classes(make_network: Callable[..., VisionTransformer]) -> None:

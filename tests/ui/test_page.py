@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 import vitviz
@@ -27,9 +25,8 @@ from tests.driver import (
     opened_page,
     page_at,
     settle,
-    upload,
 )
-from tests.support.example import COARSE, EXAMPLE, ROOT
+from tests.support.example import COARSE, ROOT
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import small_app
 from vitviz import Analysis, Model
@@ -119,15 +116,6 @@ def test_nothing_moves_when_a_question_or_a_message_comes(browser: Browser, addr
                 expect(page.locator(".vx-headline")).to_contain_text(begins)
                 settle(page)
                 assert page.evaluate(boxes) == before, (width, begins)
-
-
-def test_a_picture_unlike_all_that_the_model_knows_is_said_to_be_so(page: Page, bundled: Model, tmp_path: Path) -> None:
-    white, hint = tmp_path / "white.png", page.locator(".vx-headline", has_text="Unlike its training pictures")
-    Image.new("RGB", (320, 240), "white").save(white)
-    assert [vitviz.analyze(path, bundled).is_out_of_distribution for path in (EXAMPLE, white)] == [False, True]
-    expect(hint).to_be_hidden()
-    upload(page, white)
-    expect(hint).to_be_visible()
 
 
 # Each changes one thing that the page shows, and gives what takes it back.

@@ -31,7 +31,6 @@ from vitviz.errors.kinds import CheckpointError, ConfigError, ImageError, LimitE
 from vitviz.images.isolated_pictures import limits_of, open_picture
 from vitviz.images.preprocessing import BACKENDS, FITS, Preprocessing
 from vitviz.weights import isolated_models
-from vitviz.weights.detector import OODDetector
 from vitviz.weights.isolated_models import open_checkpoint
 from vitviz.worker import Limits, Worker, check_limits
 from vitviz.worker.child import LENGTH
@@ -97,18 +96,13 @@ def test_a_picture_with_a_profile_is_converted_as_the_library_does(
 
 
 def test_a_checkpoint_is_opened_as_the_library_does(worker: Worker, make_model: MakeModel, tmp_path: Path) -> None:
-    model = make_model()
-    features = model.network.config.heads * model.network.config.head_width
-    detector = OODDetector(torch.randn(features), torch.randn(features, features), 0.5, 8.0, -1.5)
-    model = replace(model, card={"accuracy": "high"}, ood_detector=detector)
+    model = replace(make_model(), card={"accuracy": "high"})
     save_checkpoint(tmp_path / "small.safetensors", model)
     found = open_checkpoint(worker, tmp_path / "small.safetensors", 2**30)
     expected = vitviz.load(tmp_path / "small.safetensors")
     assert found.network.config == expected.network.config and found.preprocessing == expected.preprocessing
     fields = ("name", "labels", "card", "assumptions", "origin")
     assert [getattr(found, field) for field in fields] == [getattr(expected, field) for field in fields]
-    assert found.ood_detector is not None
-    assert torch.equal(found.ood_detector.whitening, detector.whitening) and found.ood_detector.threshold == -1.5
     weights = expected.network.state_dict()
     assert all(torch.equal(tensor, weights[key]) for key, tensor in found.network.state_dict().items())
     assert not any(parameter.requires_grad for parameter in found.network.parameters())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -41,7 +41,12 @@ from vitviz.visualization.arithmetic import is_same_picture
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.visualization.sheets import Sheet
 from vitviz.weights import Model
-from vitviz.weights.detector import energy, features_of
+
+NO_DETECTOR = (
+    "the detector of out-of-distribution images was taken out, because it took known things for unknown ones, and "
+    "unknown ones for known"
+)
+"""Goes with the next release, as what answers with it."""
 
 
 def _unknown_parameter_message(analysis: Analysis, method: str = "", *_: Any, unknown: str, **__: Any) -> str:
@@ -163,30 +168,17 @@ class Analysis(MethodMaps, AttributeAdvice):
         if not self.model.labels or self.model.network.config.probability != "softmax":
             kind = "softmax over classes" if self.model.labels else "classifier"
             raise MethodError(f"{self.model.name} has no {kind}: it has no energy score")
-        return float(energy(self.logits))
+        return float(self.logits.logsumexp(-1))
 
     @property
-    def ood_score(self) -> float:
-        """How much the image is like the training images, by the model's :class:`~vitviz.weights.detector.OODDetector`.
+    def is_out_of_distribution(self) -> NoReturn:
+        """Raises an error that says what to use instead, like ``ood_score``."""
+        raise MethodError(
+            f"is_out_of_distribution and ood_score: {NO_DETECTOR}; look at analysis.predictions(), and at "
+            "analysis.energy_score, which is low for an image that fits no class"
+        )
 
-        Raises:
-            MethodError: the model has no detector.
-        """
-        detector = self.model.ood_detector
-        if detector is None:
-            raise MethodError(f"{self.model.name} has no OOD detector, so it has no OOD score")
-        return float(detector.score(self.logits.cpu(), features_of(self.trace)))
-
-    @property
-    def is_out_of_distribution(self) -> bool | None:
-        """Whether the score is below the threshold of the model's detector; None for a model without one.
-
-        None also for an input of less than half the patches of the model's own size, whose features are always unlike.
-        """
-        detector = self.model.ood_detector
-        if detector is None or 2 * self.trace.layout.patch_count < self.model.layout.patch_count:
-            return None
-        return self.ood_score < detector.threshold
+    ood_score = is_out_of_distribution
 
     @named_arguments(MethodError, _unknown_parameter_message)
     def map(

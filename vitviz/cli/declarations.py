@@ -330,7 +330,7 @@ def commands() -> list[Command]:
                 type=Path,
                 default=None,
                 metavar="FOLDER",
-                help="folder of out-of-distribution images, to measure how well scores tell them from the test images",
+                help="removed: says what to use instead",
             ),
             COLOR_PROFILE,
         ),

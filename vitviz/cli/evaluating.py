@@ -1,10 +1,11 @@
-"""The command ``vitviz evaluate``: the accuracy of a checkpoint, and how well it detects out-of-distribution images."""
+"""The command ``vitviz evaluate``: the accuracy of a checkpoint."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+from vitviz.analysis.analysis import NO_DETECTOR
 from vitviz.cli.checkpoints import load_with_bar
 from vitviz.errors.extras import extra
 from vitviz.errors.kinds import ConfigError, DataError
@@ -21,23 +22,26 @@ def run(
     color_profile: ColorProfile | None,
     **load_options: Any,
 ) -> None:
-    """Print the accuracy of every class and of all, and how well scores separate out-of-distribution images.
+    """Print the accuracy of every class and of all.
 
     Args:
         images: folder with ``test/CLASS/IMAGE``.
         labels: of classes whose joint accuracy is printed, too.
-        ood: a folder of out-of-distribution images, which show other things than the model's classes.
+        ood: must be None.
         color_profile: as :func:`vitviz.open_image` takes it.
         load_options: arguments of :func:`vitviz.cli.checkpoints.load_with_bar`.
 
     Raises:
-        ConfigError: the model has no classifier, or one whose outputs are not the logits of one label.
+        ConfigError: ``ood`` is given, or the model has no classifier, or one whose outputs are not the logits of one
+            label.
         DataError: there are no images, or the model does not have one of their classes, or has several of its name.
     """
+    if ood is not None:
+        instead = f"compare predictions and energy_score of its pictures in the table of: vitviz batch {ood} results"
+        raise ConfigError(f"--ood {ood}: {NO_DETECTOR}; {instead}")
     with extra("train"):
-        from vitviz.training.data import image_paths, read_image_folder, read_pictures
-        from vitviz.training.evaluate import accuracy_of
-        from vitviz.training.out_of_distribution import DETECTOR, area_under_curve, logits_and_scores
+        from vitviz.training.data import read_image_folder
+        from vitviz.training.evaluate import accuracy_of, logits_of
     model = load_with_bar(**load_options)
     if not model.labels:
         raise ConfigError(f"{model.name} has no classifier, so it has no accuracy")
@@ -60,13 +64,7 @@ def run(
     if preprocessing.fit == "native":
         print("pictures are squashed to one shape, where the model's own fit is 'native'")
     labels = None if labels is None else [model.labels[class_of(label, model.labels, "class")] for label in labels]
-    ood_data = None
-    if ood is not None:
-        ood_data = read_pictures(image_paths(ood.rglob("*"), ood), ood, preprocessing, *patch, color_profile)
-
-    detector = None if ood_data is None else model.ood_detector
-    logits, scores = logits_and_scores(network, preprocessing, data.images, detector)
-    accuracy = accuracy_of(logits, data)
+    accuracy = accuracy_of(logits_of(network, preprocessing, data.images, network.device), data)
     joint = None if labels is None else (*accuracy.of(labels), accuracy.interval(*labels))
     for label, class_accuracy in accuracy.per_class.items():
         print(f"{label:>16}  {class_accuracy:.1%}  {_interval(accuracy.interval(label))}")
@@ -78,14 +76,6 @@ def run(
         f"top-1 accuracy {accuracy.top1:.2%} {_interval(accuracy.interval())} of {accuracy.images:,} images, {top5}"
         f"cross-entropy {accuracy.loss:.3f}, expected calibration error {accuracy.calibration_error:.1%}"
     )
-    if ood_data is not None:
-        _, ood_scores = logits_and_scores(network, preprocessing, ood_data, detector)
-        for name, score in scores.items():
-            area = area_under_curve(score, ood_scores[name])
-            print(f"{name}: area under the curve {area:.3f}, test images against {len(ood_data):,} others")
-        if detector is not None:
-            below = [float((each[DETECTOR] < detector.threshold).float().mean()) for each in (scores, ood_scores)]
-            print("called out of distribution: {:.1%} of the test images, {:.1%} of the others".format(*below))
 
 
 def _interval(bounds: tuple[float, float]) -> str:

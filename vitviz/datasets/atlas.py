@@ -17,7 +17,7 @@ import numpy as np
 
 from vitviz.datasets.arrow import arrow
 from vitviz.datasets.output import PARTS_FOLDER, part_paths, read_request
-from vitviz.datasets.request import SCHEMA_VERSION
+from vitviz.datasets.request import READABLE_SCHEMAS
 from vitviz.datasets.rows import THUMBNAIL
 from vitviz.errors.extras import extra
 from vitviz.errors.kinds import ConfigError, DataError
@@ -119,8 +119,9 @@ def read_atlas(results: Path, memory_bytes: int = MEMORY_BYTES, misclassified: b
         DataError: no picture was analysed, none is misclassified, or the batch has neither a map nor a probe of heads.
     """
     request = read_request(results)
-    if request["schema"] != SCHEMA_VERSION:
-        raise ConfigError(f"{results}: rows of schema {request['schema']}; this version reads {SCHEMA_VERSION}")
+    if request["schema"] not in READABLE_SCHEMAS:
+        legal = " or ".join(map(str, READABLE_SCHEMAS))
+        raise ConfigError(f"{results}: rows of schema {request['schema']}; this version reads {legal}")
     fields = _fields(results)
     with _database(results, memory_bytes) as select:
         [(pictures, failed)] = select("SELECT count(*) FILTER (error IS NULL), count(error) FROM rows")

@@ -30,7 +30,9 @@ from vitviz.models.targets import Target
 from vitviz.visualization.regions import NO_SHARE_OF_SIGNED, checked_box
 from vitviz.weights import Model
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
+READABLE_SCHEMAS = (5, SCHEMA_VERSION)
+"""Those of which an atlas can be made; 5 has two columns more."""
 PREDICTION_COUNT = 5
 
 
@@ -160,7 +162,6 @@ class BatchRequest:
             "model": self.model.name,
             "weights": weights_digest(self.model),
             "labels": _digest(json.dumps(self.model.labels).encode()),
-            "ood_detector": _detector_digest(self.model),
             "preprocessing": _preprocessing_facts(self.model.preprocessing),
             "fit": self.fit,
             "resolution": self.resolution,
@@ -189,14 +190,6 @@ def _digest(*parts: bytes | torch.Tensor) -> str:
         digest.update(f"{part.dtype} {tuple(part.shape)}".encode())
         digest.update(content.data)
     return digest.hexdigest()[:16]
-
-
-def _detector_digest(model: Model) -> str | None:
-    detector = model.ood_detector
-    if detector is None:
-        return None
-    numbers = (detector.energy_scale, detector.distance_scale, detector.threshold)
-    return _digest(repr(numbers).encode(), detector.mean, detector.whitening)
 
 
 def _preprocessing_facts(preprocessing: Preprocessing) -> dict[str, Any]:

@@ -144,13 +144,6 @@ def columns_of(
         ]
     if analysis.model.labels and analysis.model.network.config.probability == "softmax":
         columns.append(("energy_score", "float", "Liu et al. 2020, equation 4, its negative", analysis.energy_score))
-    if analysis.model.ood_detector is not None:
-        score, is_unlike = analysis.ood_score, analysis.is_out_of_distribution
-        unlike = "whether the score is below the detector's threshold; null for an input of few patches"
-        columns += [
-            ("ood_score", "float", "low where the picture is unlike the training images", score),
-            ("is_out_of_distribution", "bool", unlike, is_unlike),
-        ]
     shares = _inside(result, region) if request.has_regions else {}
     inside = "share of the map inside the mask or box; NaN for a map of zeros, null without a mask"
     for each in request.maps:

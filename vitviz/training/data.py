@@ -110,11 +110,9 @@ def read_pictures(
     """Pictures of a folder, brought to the model's input size: ``"image channel height width"``, uint8.
 
     Raises:
-        DataError: there is no picture, or they would not fit in memory.
+        DataError: they would not fit in memory.
         ImageError: a picture cannot be opened; the message names it.
     """
-    if not paths:
-        raise DataError(f"{folder}: no image in it; expected pictures")
     # All images share one input size, so that they can be stacked.
     fit = "squash" if preprocessing.fit == "native" else preprocessing.fit
     shape = len(preprocessing.mean), *preprocessing.whole_patches(patch_height, patch_width)

@@ -24,7 +24,6 @@ from vitviz.training.calibrate import calibrate
 from vitviz.training.config import TrainingConfig
 from vitviz.training.data import LabelledImages, read_image_folder, training_batches
 from vitviz.training.evaluate import Accuracy, accuracy_of, evaluate, has_bfloat16, logits_of
-from vitviz.training.out_of_distribution import detector_of
 from vitviz.weights.model import Model
 from vitviz.weights.native import save_checkpoint
 from vitviz.weights.snapshots import FOLDER as SNAPSHOTS
@@ -311,13 +310,12 @@ def _finished_model(run: Run, name: str) -> tuple[Model, Accuracy]:
         side: logits_of(network, run.preprocessing, test.at(side).images, run.device)
         for side in sorted({*config.sides(config.epochs), config.image_size})
     }
-    calibration, detector = calibrate(logits[config.image_size], test.targets), None
+    calibration = calibrate(logits[config.image_size], test.targets)
     if calibration is not None:
         with torch.no_grad():
             for parameter in network.classifier.parameters():
                 parameter.div_(calibration.temperature)
         logits = {side: each / calibration.temperature for side, each in logits.items()}
-        detector = detector_of(network, run.preprocessing, data, test, run.device)
     accuracies = {side: accuracy_of(each, test) for side, each in logits.items()}
     accuracy = accuracies[config.image_size]
     top1 = ", ".join(f"{each.top1:.2%} at {side} pixels" for side, each in accuracies.items())
@@ -330,4 +328,4 @@ def _finished_model(run: Run, name: str) -> tuple[Model, Accuracy]:
         else calibration.summary,
     }
     network = network.to("cpu").eval()
-    return Model(name, network, run.preprocessing, test.labels, card, ood_detector=detector), accuracy
+    return Model(name, network, run.preprocessing, test.labels, card), accuracy

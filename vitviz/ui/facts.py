@@ -248,7 +248,6 @@ def analysis_facts(
         "fit": view.fit or model.preprocessing.fit,
         "resolution": min(prepared.geometry.input_height, prepared.geometry.input_width),
         "predictions": predictions(analysis),
-        "is_out_of_distribution": analysis.is_out_of_distribution,
     }
 
 

@@ -21,7 +21,6 @@ from vitviz.models.devices import usable_device
 from vitviz.models.network import Network
 from vitviz.models.probability import why_no_probability
 from vitviz.models.vit import VisionTransformer
-from vitviz.weights.detector import OODDetector
 
 Labels = Sequence[str] | Mapping[int, str]
 Forward = Callable[[nn.Module, torch.Tensor], Any]
@@ -70,13 +69,12 @@ class Model(AttributeAdvice):
         labels: one per class; empty for a model without a classifier.
         card: facts about it, such as its accuracy, by name.
         origin: of its checkpoint; None for a network that was not opened from one.
-        ood_detector: tells pictures unlike the training images from others; None if it was not fitted.
         snapshots: of its training; None for a model that was opened without them.
         step: training step of its own snapshot.
         assumptions: facts that its checkpoint does not state and that published ones have: ``"heads 12"``.
 
     Raises:
-        ConfigError: labels, channels, image size or the detector contradict each other.
+        ConfigError: labels, channels and image size contradict each other.
 
     >>> len(model.labels), model.engine
     (108, 'own')
@@ -88,7 +86,6 @@ class Model(AttributeAdvice):
     labels: tuple[str, ...]
     card: dict[str, str] = field(default_factory=dict)
     origin: Origin | None = None
-    ood_detector: OODDetector | None = None
     snapshots: Snapshots | None = None
     step: int | None = None
     assumptions: tuple[str, ...] = ()
@@ -103,10 +100,6 @@ class Model(AttributeAdvice):
             raise ConfigError(f"{self.name}: {len(preprocessing.mean)} channel means for {config.channels} channels")
         # An image size without a layout is refused.
         _ = self.layout
-        detector, features = self.ood_detector, config.heads * config.head_width
-        if detector is not None and not (self.labels and len(detector.mean) == features):
-            found = f"{len(self.labels)} classes and keys of {features} features"
-            raise ConfigError(f"{self.name}: an OOD detector of {len(detector.mean)} features; the model has {found}")
 
     def __repr__(self) -> str:
         config = self.network.config

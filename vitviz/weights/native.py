@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import reprlib
 import textwrap
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,7 +22,6 @@ from vitviz.models.config import ViTConfig
 from vitviz.models.require import require_vit
 from vitviz.models.vit import VisionTransformer
 from vitviz.system.atomic import atomic_write
-from vitviz.weights.detector import OODDetector
 from vitviz.weights.formats.limits import MAX_DEPTH, check_bytes, memory_for, needed_bytes
 from vitviz.weights.formats.tensors import LazyTensor, WeightFile
 from vitviz.weights.model import Model
@@ -32,8 +30,8 @@ FORMAT = "vitviz 1"
 HEADER = ("format", "config", "preprocessing", "labels", "card")
 DTYPE_NAMES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 DTYPES = tuple(str(dtype)[6:] for dtype in DTYPE_NAMES)
-# Prefix of the tensors of an OOD detector, and which of its values are numbers.
-DETECTOR, NUMBERS = "ood_detector.", ("energy_scale", "distance_scale", "threshold")
+# Prefix of tensors that earlier versions wrote and none reads: a detector of pictures unlike the training images.
+DETECTOR = "ood_detector."
 # Limits of a header's values, checked before any tensor.
 MAX_VALUES = {"depth": MAX_DEPTH, "register_tokens": 1000}
 
@@ -89,12 +87,7 @@ def metadata_of(model: Model) -> dict[str, str]:
 
 def tensors_of(model: Model) -> dict[str, torch.Tensor]:
     """The tensors of a model's checkpoint, by name."""
-    tensors: dict[str, torch.Tensor] = dict(model.network.state_dict())
-    if (detector := model.ood_detector) is not None:
-        numbers = {name: torch.tensor(float(getattr(detector, name)), dtype=torch.float32) for name in NUMBERS}
-        parts = {"mean": detector.mean, "whitening": detector.whitening, **numbers}
-        tensors |= {f"{DETECTOR}{part}": tensor for part, tensor in parts.items()}
-    return tensors
+    return dict(model.network.state_dict())
 
 
 def bytes_of(tensor: torch.Tensor) -> Any:
@@ -120,10 +113,11 @@ def read_native(file: WeightFile, name: str | None = None, max_bytes: int | None
         raise CheckpointError(f"{file.name}: format {stated} in its header; expected {FORMAT!r}")
     model = _read_header(file.metadata, name or file.path.stem, file.name)
     # Compare shapes before allocating anything of the size that the header claims.
-    needed = _check_tensors(file.groups[""], model, file.name)
+    stored = {key: tensor for key, tensor in file.groups[""].items() if not key.startswith(DETECTOR)}
+    needed = _check_tensors(stored, model, file.name)
     check_bytes(file.name, needed, file.file_bytes, max_bytes)
     with memory_for(file.name, needed) as tensors:
-        for key in file.groups[""]:
+        for key in stored:
             tensors[key] = file.read("", key)
     return _with_tensors(model, tensors, file.name)
 
@@ -144,13 +138,6 @@ def model_from(metadata: Mapping[str, str], tensors: dict[str, torch.Tensor], na
 
 def _with_tensors(model: Model, tensors: dict[str, torch.Tensor], file: str) -> Model:
     """A model with tensors in place of those on the meta device."""
-    if f"{DETECTOR}mean" in tensors:
-        mean, whitening, *numbers = (tensors.pop(f"{DETECTOR}{part}") for part in ("mean", "whitening", *NUMBERS))
-        try:
-            detector = OODDetector(mean, whitening, **dict(zip(NUMBERS, map(float, numbers), strict=True)))
-            model = replace(model, ood_detector=detector)
-        except ConfigError as error:
-            raise CheckpointError(f"{file}: {error}") from None
     network = require_vit(model.network, file)
     network.load_state_dict(tensors, assign=True)
     network.requires_grad_(False)
@@ -196,12 +183,6 @@ def _check_tensors(tensors: Mapping[str, LazyTensor], model: Model, name: str) -
     """Refuse shapes and types that are not those of a model; the bytes that its tensors take in float32."""
     network = require_vit(model.network, name)
     expected = {key: tuple(tensor.shape) for key, tensor in network.state_dict().items()}
-    needed = needed_bytes(network)
-    if any(key.startswith(DETECTOR) for key in tensors):
-        features = network.config.heads * network.config.head_width
-        parts = {"mean": (features,), "whitening": (features, features), **dict.fromkeys(NUMBERS, ())}
-        expected |= {f"{DETECTOR}{part}": shape for part, shape in parts.items()}
-        needed += torch.float32.itemsize * sum(map(math.prod, parts.values()))
     wrong = []
     for key in sorted(expected.keys() & tensors.keys()):
         shape, dtype = tensors[key].shape, tensors[key].dtype
@@ -212,4 +193,4 @@ def _check_tensors(tensors: Mapping[str, LazyTensor], model: Model, name: str) -
     found = "; ".join(kind + several(keys) for kind, keys in problems if keys)
     if found:
         raise CheckpointError(f"{name}: the tensors are not those of its configuration ({found})")
-    return needed
+    return needed_bytes(network)

@@ -73,7 +73,6 @@ def expected(model: Model, pixels: torch.Tensor, off: Off | None = None) -> dict
         queries, keys = (torch.stack([getattr(each, name)[0] for each in attentions]) for name in ("queries", "keys"))
         scores = queries @ keys.transpose(-1, -2) * network.scale
         pooled = [F.pad(network.pooler.weights(each)[0], (layout.prefix_count, 0)) for each in pooling]
-    detector, ood_keys = model.ood_detector, keys[-1, :, layout.prefix_count :].mean(1).flatten()
     return {
         "logits": logits,
         "features": features,
@@ -83,7 +82,6 @@ def expected(model: Model, pixels: torch.Tensor, off: Off | None = None) -> dict
         "tokens": stream[-1][0],
         "norms": torch.linalg.vector_norm(torch.stack(stream)[:, 0], dim=-1),
         "pooled": pooled[0] if pooled else None,
-        "oodScore": None if detector is None else detector.score(logits, ood_keys),
     }
 
 
@@ -114,7 +112,7 @@ def test_the_bundled_network_has_the_librarys_numbers_also_of_what_is_switched_o
     assert_same(without, expected(model, pixels, off))
     logits = switched_off(model.network, pixels, heads, patches)
     assert_same(without, {"logits": logits})
-    assert_same(only, {"logits": logits, "queries": torch.empty(0), "oodScore": None})
+    assert_same(only, {"logits": logits, "queries": torch.empty(0)})
 
 
 def assert_drawn_is_same(seed: int) -> None:

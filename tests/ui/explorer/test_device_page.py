@@ -127,15 +127,12 @@ def compare(page: Page, model: Model, path: Path) -> None:
     assert all(abs(expected.get(each["index"], 0) - each["probability"]) <= POINTS for each in facts["predictions"])
     box = analysis.prepared.geometry.resized(facts["width"], facts["height"]).box
     assert facts["box"] == pytest.approx(box, abs=1e-3)
-    if analysis.is_out_of_distribution is not None:
-        assert facts["is_out_of_distribution"] == analysis.is_out_of_distribution
     assert facts["outliers"]["patches"] == [list(trace.layout.cell(token)) for token in outliers(analysis)]
     assert max(facts["width"], facts["height"]) == min(SHOWN_SIDE, max(facts["pixels"]))
     own_pixels = replace(analysis, trace=trace)
     own = analysis_facts(facts["uid"], own_pixels, facts["picture"], view=View(fit=facts["fit"]), name=path.name)
     # What the browser decodes has no assumptions, and its numbers are compared above.
     apart = {"model", "assumptions", "dark", "is_converted", "predictions", "box", "width", "height"}
-    apart |= {"is_out_of_distribution"}
     assert {name: facts[name] for name in own.keys() - apart} == {name: own[name] for name in own.keys() - apart}
 
 

@@ -2,9 +2,9 @@
 
 It is a safetensors file. Its header's metadata has, in JSON under the name of the format, ``name``, ``config`` (of
 :class:`vitviz.ViTConfig`), ``preprocessing`` (with the pixels of the whole patches, ``input_height`` and
-``input_width``), ``labels``, ``input`` (``rows`` and ``columns`` of patches in it, names of the ``prefix`` tokens,
-``scale`` of the attention scores) and ``detector`` (the numbers of an OOD detector, or null). Whatever depends on the
-size of the input is computed here: positions are resized, and rotary positions are cosines and sines.
+``input_width``), ``labels`` and ``input`` (``rows`` and ``columns`` of patches in it, names of the ``prefix`` tokens,
+``scale`` of the attention scores). Whatever depends on the size of the input is computed here: positions are resized,
+and rotary positions are cosines and sines.
 
 =========================================  ==========================================================================
 tensor                                     shape
@@ -17,7 +17,6 @@ linear maps: `weight`                      panels, `"panel input 8"`: input feat
 linear maps: `bias`                        `"panel 8"`
 queries, keys, values: `weight`, `bias`    panels of each head, `"head panel input 8"` and `"head panel 8"`
 `pooler.query`                             `"feature"`, the learned query of an attention pooling, mapped
-`detector.mean`, `detector.whitening`      as in :class:`vitviz.weights.detector.OODDetector`
 =========================================  ==========================================================================
 
 Panels are bfloat16 if that is exact, otherwise float32, like all other tensors. Every tensor is flat, and filled up
@@ -41,9 +40,7 @@ from vitviz.models.layers import AttentionPooling, EncoderLayer, GatedMLP
 from vitviz.models.positions import resize_positions
 from vitviz.models.require import require_vit
 from vitviz.models.vit import VisionTransformer
-from vitviz.weights.detector import OODDetector
 from vitviz.weights.model import Model
-from vitviz.weights.native import NUMBERS
 
 FORMAT = "vitviz device 1"
 OUTPUTS = 8
@@ -91,7 +88,6 @@ def device_file(model: Model) -> bytes:
             "prefix": list(layout.prefix),
             "scale": network.scale,
         },
-        "detector": None if model.ood_detector is None else _numbers(model.ood_detector),
     }
     with torch.inference_mode():
         tensors = {name: _filled(tensor) for name, tensor in _tensors(model, network)}
@@ -101,10 +97,6 @@ def device_file(model: Model) -> bytes:
 
 def _shapes(network: nn.Module) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
-
-
-def _numbers(detector: OODDetector) -> dict[str, float]:
-    return {name: float(getattr(detector, name)) for name in NUMBERS}
 
 
 def _tensors(model: Model, network: VisionTransformer) -> Iterator[tuple[str, torch.Tensor]]:
@@ -132,9 +124,6 @@ def _tensors(model: Model, network: VisionTransformer) -> Iterator[tuple[str, to
         yield from _layer(f"layers.{number}", layer)
     if isinstance(network.pooler, AttentionPooling):
         yield from _pooler("pooler", network.pooler)
-    if model.ood_detector is not None:
-        yield "detector.mean", model.ood_detector.mean
-        yield "detector.whitening", model.ood_detector.whitening
 
 
 def _layer(name: str, layer: EncoderLayer) -> Iterator[tuple[str, torch.Tensor]]:

@@ -1,7 +1,7 @@
 // The answer in one sentence, above the picture.
 
 import { labelOf } from "./class_names.js";
-import { create, find, root, setText } from "./dom.js";
+import { create, find, setText } from "./dom.js";
 import { percent } from "./numbers.js";
 import { activePane, activeView, isDouble, page, panes, store } from "./page.js";
 import { backend } from "./settings.js";
@@ -37,9 +37,7 @@ export function showAnswer() {
       best && ` (${was(percent)}${percent(best.probability)}).`];
   const parts = best ? [before, nameOfClass(model, best), after]
     : [backend.computes ? `This model names no classes: ask where it looks${backend.has("likeness") ? ", or what is alike" : ""}.` : ""];
-  const unlike = facts.is_out_of_distribution ? " Unlike its training pictures: don’t trust the name." : "";
-  root.classList.toggle("vx-unlike", facts.is_out_of_distribution);
-  setHeadline([...parts, unlike]);
+  setHeadline(parts);
 }
 
 /**

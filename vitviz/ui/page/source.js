@@ -180,7 +180,6 @@ export class Source {
       this.offerWhite(facts);
     }
     this.offeredFacts = facts;
-    find("unlike").hidden = !facts.is_out_of_distribution;
     showAnswer();
     showPredictions();
   }

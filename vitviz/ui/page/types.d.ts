@@ -198,7 +198,6 @@ interface Facts {
   engine?: string;
   dark: { text: string; white: number | null } | null;
   is_converted: boolean;
-  is_out_of_distribution: boolean;
 }
 
 interface View {

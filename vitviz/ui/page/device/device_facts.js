@@ -43,7 +43,7 @@ export const bestOf = (values, count) => [...values.keys()].sort((one, other) =>
  * @returns {Facts}
  */
 export function deviceFacts({ uid, view, name, address, rolls, file, prepared, encoding, kernels, outliers }) {
-  const { config, input, detector } = file, { card } = encoding, { width, height, pixelSize, box } = prepared;
+  const { config, input } = file, { card } = encoding, { width, height, pixelSize, box } = prepared;
   const probabilities = probabilitiesOf(config, encoding.logits), [across, down] = [width / pixelSize[0], height / pixelSize[1]];
   const { patches, sentence, threshold } = outliers;
   return {
@@ -78,6 +78,5 @@ export function deviceFacts({ uid, view, name, address, rolls, file, prepared, e
     engine: card ? `WebGPU (${card})` : kernels === "plain" ? "JavaScript" : "WebAssembly",
     dark: null,
     is_converted: false,
-    is_out_of_distribution: detector !== null && encoding.oodScore !== null && encoding.oodScore < detector.threshold,
   };
 }

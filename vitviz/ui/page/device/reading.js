@@ -105,27 +105,6 @@ export function classify(network, tokens) {
 }
 
 /**
- * The score of OODDetector in vitviz/weights/detector.py; null without a detector.
- * @param {Network} network
- * @param {Float32Array} logits
- * @param {Float32Array} keys of the last layer, "head token dim"
- * @param {number} tokens
- */
-function detectorScore(network, logits, keys, tokens) {
-  const { prefix, inner, kernels, config: { heads, head_width: dim }, file: { detector } } = network;
-  if (!detector) return null;
-  const mean = kernels.floats(network.pointer("detector.mean"), inner), features = new Float64Array(inner);
-  const whitening = kernels.floats(network.pointer("detector.whitening"), inner ** 2), whitened = new Float64Array(inner);
-  for (let head = 0; head < heads; head++)
-    for (let token = prefix; token < tokens; token++)
-      for (let d = 0; d < dim; d++) features[head * dim + d] += keys[(head * tokens + token) * dim + d] / (tokens - prefix);
-  for (let i = 0; i < inner; i++)
-    for (let j = 0; j < inner; j++) whitened[j] += (features[i] - mean[i]) * whitening[i * inner + j];
-  const most = Math.max(...logits), energy = most + Math.log(logits.reduce((total, logit) => total + Math.exp(logit - most), 0));
-  return energy / detector.energy_scale - whitened.reduce((total, value) => total + value ** 2, 0) / detector.distance_scale;
-}
-
-/**
  * What a pass left in memory.
  * @param {Network} network
  * @param {number} tokens
@@ -139,11 +118,6 @@ export function readEncoding(network, tokens, read, logitsOnly) {
   const copy = (/** @type {string} */ name, /** @type {number} */ count) => kernels.floats(at[name], logitsOnly ? 0 : count).slice();
   const sums = copy("sums", depth * heads * tokens * 2), logSums = new Float32Array(sums.length / 2);
   for (let i = 0; i < logSums.length; i++) logSums[i] = sums[2 * i] + Math.log(sums[2 * i + 1]);
-  const keys = copy("keys", depth * heads * tokens * dim);
-  const lastKeys = keys.subarray((depth - 1) * heads * tokens * dim);
-  const oodScore = logitsOnly ? null : detectorScore(network, result.logits, lastKeys, tokens);
-  return {
-    ...result, queries: copy("queries", depth * heads * tokens * dim), keys, logSums, tokens: copy("stream", tokens * width),
-    norms: copy("norms", (depth + 1) * tokens), oodScore,
-  };
+  const [queries, keys] = ["queries", "keys"].map((name) => copy(name, depth * heads * tokens * dim));
+  return { ...result, queries, keys, logSums, tokens: copy("stream", tokens * width), norms: copy("norms", (depth + 1) * tokens) };
 }

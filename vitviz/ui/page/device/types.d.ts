@@ -38,7 +38,6 @@ interface DeviceFile {
   input: NetworkInput;
   preprocessing: PreprocessingFacts;
   labels: string[];
-  detector: DetectorFacts | null;
   tensors: Record<string, FileTensor>;
   data: Uint8Array<ArrayBuffer>;
 }
@@ -87,12 +86,6 @@ interface PreprocessingFacts {
 }
 type Fit = "crop" | "squash" | "native";
 type Interpolation = "nearest" | "bilinear" | "bicubic" | "lanczos" | "box" | "hamming";
-/** The numbers of OODDetector in vitviz/weights/detector.py. */
-interface DetectorFacts {
-  energy_scale: number;
-  distance_scale: number;
-  threshold: number;
-}
 
 /** What a pass of the network may leave out; see `encode` of encoder.js. */
 interface EncodeOptions {
@@ -110,7 +103,6 @@ interface Encoding {
   tokens: Float32Array;
   norms: Float32Array;
   pooled: Float32Array | null;
-  oodScore: number | null;
   /** The graphics card that computed it; nothing without one. */
   card?: string;
 }
