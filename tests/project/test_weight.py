@@ -12,7 +12,7 @@ from tests.support.example import ROOT
 MOST = {
     "analysis": 440,
     "attention": 650,
-    "attribution": 920,
+    "attribution": 970,
     "cli": 820,
     "datasets": 1140,
     "errors": 250,

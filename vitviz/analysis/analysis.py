@@ -22,6 +22,7 @@ from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution import METHODS, AttributionInput, Method, attention_sheet
 from vitviz.attribution.attention import Direction
 from vitviz.attribution.exclusion import Exclude
+from vitviz.attribution.far_look import FarLook, far_look
 from vitviz.attribution.methods import MethodName, record_and_arguments
 from vitviz.attribution.propagation import Reference
 from vitviz.errors.arguments import integer, named_arguments, no_parameter, word
@@ -258,7 +259,9 @@ class Analysis(MethodMaps, AttributeAdvice):
             raise MethodError(f"{method}: {refusal}")
         reporting = {"report": report} if record.reports else {}
         with without_autocast(), enough_memory(f"{method} at {self.trace.layout.token_count:,} tokens"):
-            return self._heatmap(record.compute(self._required(record, choice, parameters), **parameters, **reporting))
+            return self._heatmap(
+                record.compute(self._required(record, choice, parameters), **parameters, **reporting)
+            )
 
     @named_arguments(MethodError)
     def attention_sheet(self, query: Query | None = None, direction: Direction = "row") -> Sheet:
@@ -349,6 +352,13 @@ class Analysis(MethodMaps, AttributeAdvice):
         class_or_target = resolve_target(target, self.logits, self.model.labels)
         watched = effect_score(class_or_target, config.classes, config.probability)
         return watched.scores(switched_off(network, pixels, heads, patches, watched.reads)[None])[0]
+
+    def far_look(self) -> FarLook | None:
+        """The square that gives most of its attention to one place far from it, as :func:`vitviz.attribution.far_look`.
+
+        Of all layers and heads; None if no place of the grid is far enough.
+        """
+        return far_look(self.trace, self.prepared.pixels)
 
     def _check_place(self, name: str, heatmap: Heatmap) -> None:
         """Check that a map is of this picture; one on a picture of another size may be on a copy of it.
