@@ -10,15 +10,15 @@ from tests.support.example import ROOT
 # Python statements, without docstrings and imports, rounded up to tens. A room that becomes lighter takes its number
 # down with it.
 MOST = {
-    "analysis": 440,
+    "analysis": 490,
     "attention": 650,
     "attribution": 970,
-    "cli": 820,
+    "cli": 840,
     "datasets": 1140,
     "errors": 250,
     "evaluation": 750,
     "images": 1510,
-    "metrics": 220,
+    "metrics": 290,
     "models": 2400,
     "system": 70,
     "training": 430,

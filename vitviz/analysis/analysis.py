@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import torch
 
 from vitviz.analysis.cell import cell_html
+from vitviz.analysis.flips import Flip, flip
 from vitviz.analysis.given import model_and_picture
 from vitviz.analysis.methods import MethodMaps
 from vitviz.analysis.predictions import Prediction, Predictions
@@ -259,7 +260,7 @@ class Analysis(MethodMaps, AttributeAdvice):
             raise MethodError(f"{method}: {refusal}")
         reporting = {"report": report} if record.reports else {}
         with without_autocast(), enough_memory(f"{method} at {self.trace.layout.token_count:,} tokens"):
-            return self._heatmap(
+            return self.heatmap_of(
                 record.compute(self._required(record, choice, parameters), **parameters, **reporting)
             )
 
@@ -267,7 +268,7 @@ class Analysis(MethodMaps, AttributeAdvice):
     def attention_sheet(self, query: Query | None = None, direction: Direction = "row") -> Sheet:
         """One token's attention in every layer (outer list) and head (inner list)."""
         return Sheet(
-            [self._heatmap(token_map) for token_map in row] for row in attention_sheet(self.trace, query, direction)
+            [self.heatmap_of(token_map) for token_map in row] for row in attention_sheet(self.trace, query, direction)
         )
 
     @named_arguments(MethodError)
@@ -300,7 +301,7 @@ class Analysis(MethodMaps, AttributeAdvice):
             expected = "expected maps by name, such as {'rollout': analysis.rollout()}"
             raise MethodError(f"maps: {describe(maps)} found; {expected}")
         for name, heatmap in maps.items():
-            self._check_place(name, heatmap)
+            self.check_place(name, heatmap)
         values = {name: heatmap.values for name, heatmap in maps.items()}
         class_or_target = resolve_target(target, self.logits, self.model.labels)
         return faithfulness(self.network, self.prepared.pixels, values, class_or_target, metrics, seed, report)
@@ -360,7 +361,38 @@ class Analysis(MethodMaps, AttributeAdvice):
         """
         return far_look(self.trace, self.prepared.pixels)
 
-    def _check_place(self, name: str, heatmap: Heatmap) -> None:
+    @named_arguments(MethodError)
+    def flip(
+        self,
+        to: int | str | None = None,
+        margin: float = 0.1,
+        *,
+        order: Heatmap | None = None,
+        random_orders: int = 5,
+        report: Callable[[Progress], None] | None = None,
+    ) -> Flip:
+        """A few squares without which the answer is another one, found by covering them as :meth:`switched_off` does.
+
+        The set is small, not the smallest: each of its squares is needed by itself. The sources are those of
+        :mod:`vitviz.metrics.flip`.
+
+        Args:
+            to: the class that shall be the answer, by label or number; None for any other.
+            margin: by how much the probability of the new answer must be above that of the old one, or that of ``to``
+                above all others; in [0, 1).
+            order: a map of this analysis, whose highest values are covered first; by default relevance for the answer,
+                or against ``to``.
+            random_orders: how many random orders are searched in the same way, for comparison.
+            report: receives the number of passes, of about as many as there are patches; an exception from it ends the
+                search.
+
+        Raises:
+            MethodError: the model gives no probabilities of at least two classes, ``to`` is its answer already, the
+                margin is out of range, or the order is of another picture.
+        """
+        return flip(self, to, margin, order, random_orders, report)
+
+    def check_place(self, name: str, heatmap: Heatmap) -> None:
         """Check that a map is of this picture; one on a picture of another size may be on a copy of it.
 
         Raises:
@@ -400,5 +432,6 @@ class Analysis(MethodMaps, AttributeAdvice):
                 self._inputs[key] = inputs
         return inputs if method.requires == "inputs" else inputs.gradients_from(parameters.get("start_layer", 0))
 
-    def _heatmap(self, token_map: TokenMap) -> Heatmap:
+    def heatmap_of(self, token_map: TokenMap) -> Heatmap:
+        """A map on the user's picture."""
         return Heatmap(token_map, self.prepared.image, self.prepared.geometry, self.model.name)

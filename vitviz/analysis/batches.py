@@ -272,7 +272,7 @@ def map_batch(analyses: Sequence[Analysis], method: MethodName, **parameters: An
         return [analysis.map(method, **parameters) for analysis in analyses]
     with enough_memory(f"{method} of {len(analyses)} images"):
         token_maps = record.compute_batch([analysis.trace for analysis in analyses], **arguments)
-    return [analysis._heatmap(token_map) for analysis, token_map in zip(analyses, token_maps, strict=True)]
+    return [analysis.heatmap_of(token_map) for analysis, token_map in zip(analyses, token_maps, strict=True)]
 
 
 def _analyses(queue: BatchQueue, keep_failures: bool) -> Generator[Analysis | FailedAnalysis, None, None]:

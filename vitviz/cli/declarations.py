@@ -62,6 +62,22 @@ def commands() -> list[Command]:
             *ANALYSIS,
         ),
         command(
+            "flip",
+            "find a few squares of each image without which the answer is another one",
+            "flipping:run",
+            PICTURES,
+            option("--to", default=None, metavar="CLASS", help="the answer to reach (default: any other)"),
+            option(
+                "--margin",
+                type=float,
+                default=0.1,
+                help="by how much its probability must be above the others' (default: %(default)s)",
+            ),
+            option("-o", "--output", type=Path, default=None, help="folder for a picture of the squares of each image"),
+            json_of("the squares"),
+            *ANALYSIS,
+        ),
+        command(
             "explore",
             "save an image's whole explorer, or one that runs the model, as one HTML file",
             "exploring:run",

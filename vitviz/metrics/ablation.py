@@ -6,7 +6,7 @@ Michel, Levy & Neubig 2019, "Are Sixteen Heads Really Better than One?", section
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from vitviz.models.network import Network
 from vitviz.models.pooling import Output
 from vitviz.models.require import require_vit
 from vitviz.models.targets import ClassProbability, EffectScore, Target, effect_score
+from vitviz.models.vit import VisionTransformer
 from vitviz.progress import Progress
 
 if TYPE_CHECKING:
@@ -113,16 +114,48 @@ def switched_off(
         from vitviz.models.capture.switching import output_without
 
         return output_without(network, pixels, mask, hidden, output)[0]
-    network = require_vit(network, "switched_off")
+    return _outputs(require_vit(network, "switched_off"), pixels, [remaining], mask, output)[0]
+
+
+@without_autocast()
+def without_patches(network: Network, pixels: torch.Tensor, sets: Sequence[Collection[int]]) -> torch.Tensor:
+    """The logits without each of several sets of patches, ``"set class"``, as :func:`switched_off` of one set.
+
+    Args:
+        network, pixels: as :func:`switched_off` takes them.
+        sets: numbers of patches, row by row; as many in each set.
+    """
+    layout = network.config.layout(*pixels.shape[-2:])
+    if is_captured(network):
+        return torch.stack(
+            [
+                switched_off(network, pixels, patches=[divmod(patch, layout.grid_width) for patch in each])
+                for each in sets
+            ]
+        )
+    hidden = [{layout.prefix_count + patch for patch in each} for each in sets]
+    remaining = [[token for token in range(layout.token_count) if token not in each] for each in hidden]
+    return _outputs(require_vit(network, "without_patches"), pixels, remaining)
+
+
+def _outputs(
+    network: VisionTransformer,
+    pixels: torch.Tensor,
+    remaining: Sequence[Sequence[int]],
+    mask: torch.Tensor | None = None,
+    output: Output = "logits",
+) -> torch.Tensor:
+    """The output of each set of remaining tokens, all of one size and with the prefix tokens first."""
     with torch.inference_mode():
         tokens, layout = network.embed(pixels.to(network.device))
         indices = torch.tensor(remaining, device=tokens.device)
-        tokens, angles = tokens[:, indices], network.angles(layout)
+        angles = network.angles(layout)
         if angles is not None:
-            angles = angles[indices[layout.prefix_count :] - layout.prefix_count]
-        for (layer, count), head_mask in zip(network.steps(layout, output), mask, strict=True):
-            tokens = layer(tokens, angles, min(count, len(remaining)), head_mask)
-        return network.read(tokens, layout, output)[0]
+            angles = angles[indices[:, None, layout.prefix_count :] - layout.prefix_count]
+        tokens = tokens[0, indices]
+        for number, (layer, count) in enumerate(network.steps(layout, output)):
+            tokens = layer(tokens, angles, min(count, indices.shape[1]), None if mask is None else mask[number])
+        return network.read(tokens, layout, output)
 
 
 @without_autocast()

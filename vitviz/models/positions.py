@@ -124,9 +124,9 @@ def rotate(tokens: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
 
     Args:
         tokens: ``"... token dim"``; a pair is one feature of the first half of dim and its counterpart in the second.
-        angles: ``"patch pair"``.
+        angles: ``"... patch pair"``.
     """
-    prefix_count = tokens.shape[-2] - len(angles)
+    prefix_count = tokens.shape[-2] - angles.shape[-2]
     first, second = tokens[..., prefix_count:, :].chunk(2, -1)
     cosine, sine = angles.cos().to(tokens.dtype), angles.sin().to(tokens.dtype)
     rotated = torch.cat([first * cosine - second * sine, second * cosine + first * sine], -1)

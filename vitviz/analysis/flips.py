@@ -1,0 +1,108 @@
+"""What an analysis answers to: which squares have to be covered for another answer?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING
+
+import torch
+
+from vitviz.analysis.predictions import Prediction
+from vitviz.attention.token_map import TokenMap
+from vitviz.errors.arguments import integer, number
+from vitviz.errors.attributes import AttributeAdvice
+from vitviz.errors.kinds import MethodError
+from vitviz.metrics.flip import MOST_COVERED, FlipSearch
+from vitviz.models.probability import why_no_probability
+from vitviz.models.targets import class_index, contrast
+from vitviz.progress import Progress
+from vitviz.visualization.heatmaps import Heatmap
+
+if TYPE_CHECKING:
+    from vitviz.analysis.analysis import Analysis
+
+
+@dataclass(frozen=True)
+class Flip(AttributeAdvice):
+    """A few patches without which the answer is another one; falsy if none were found.
+
+    The set is small, not the smallest: each of its patches is needed by itself, and another set may be smaller.
+
+    Args:
+        before: what the model says of the whole picture.
+        after: what it says without the patches; without half of all, in the order of the map, if none were found.
+        patches: row and column of each; empty if the answer stays without half of all patches.
+        heatmap: where they are: 1 for a covered patch, and 0 for any other.
+        random_count: how many patches a random order needs by the same search, the median of several; None if most of
+            them do not change the answer within half of all patches, or if none was tried.
+        passes: pictures that went through the network.
+
+    >>> flip = analysis.flip()
+    >>> print(flip)
+    It says cat, 73%. ...
+    """
+
+    before: Prediction
+    after: Prediction
+    patches: tuple[tuple[int, int], ...]
+    heatmap: Heatmap = field(repr=False, compare=False)
+    random_count: int | None = None
+    passes: int = field(default=0, compare=False)
+
+    def __bool__(self) -> bool:
+        return bool(self.patches)
+
+    def __str__(self) -> str:
+        says = f"It says {self.before.label}, {self.before.probability:.0%}."
+        if not self:
+            return f"{says} No such squares were found within half of the {self.heatmap.values.numel()}."
+        count = "this square" if len(self.patches) == 1 else f"these {len(self.patches)} squares"
+        return f"{says} Cover {count} and it says {self.after.label}, {self.after.probability:.0%}."
+
+
+def flip(
+    analysis: Analysis,
+    to: int | str | None,
+    margin: float,
+    order: Heatmap | None,
+    random_orders: int,
+    report: Callable[[Progress], None] | None,
+) -> Flip:
+    """As :meth:`vitviz.Analysis.flip`."""
+    config, labels = analysis.model.network.config, analysis.model.labels
+    if reason := why_no_probability(config) or ("has a single class" if len(labels) < 2 else None):
+        raise MethodError(f"flip: {analysis.model.name} {reason}: it has no other answer")
+    [before] = analysis.predictions(1)
+    first, random_orders = before.index, integer("random_orders", random_orders, 0, MethodError)
+    wanted = None if to is None else class_index(to, analysis.logits, labels)
+    if wanted == first:
+        raise MethodError(f"to = {to!r}: this is the answer already; expected another class, or None for any other")
+    margin = number("margin", margin, lambda value: 0 <= value < 1, "a number from 0 up to, but not including, 1")
+    if order is None:
+        order = analysis.relevance(first if wanted is None else contrast(first, wanted))
+    analysis.check_place("order", order)
+    search = FlipSearch(analysis.network, analysis.prepared.pixels, first, wanted, margin, report)
+    values = order.values.flatten()
+    ranking = values.argsort(descending=True, stable=True).tolist()
+    found = search.patches(ranking)
+    without = search.probabilities(ranking[: int(MOST_COVERED * len(ranking))] if found is None else found)
+    passes, counts = search.passes, list[float]()
+    for seed in range(random_orders):
+        shuffled = torch.randperm(len(ranking), generator=torch.Generator().manual_seed(seed)).tolist()
+        patches = search.patches(shuffled)
+        counts.append(math.inf if patches is None else len(patches))
+        # More cannot change the median.
+        if 2 * counts.count(math.inf) > random_orders:
+            break
+    typical = median(counts) if counts else math.inf
+    answer = int(without.argmax()) if wanted is None else wanted
+    after = Prediction(labels[answer], float(without[answer]), answer)
+    cover = torch.zeros_like(values)
+    cover[found or []] = 1
+    description = f"Squares without which the answer is {after.label!r} in place of {before.label!r}"
+    heatmap = analysis.heatmap_of(TokenMap(cover.view_as(order.values), {}, "covered or not", description, (0.0, 1.0)))
+    cells = tuple(divmod(patch, order.values.shape[1]) for patch in sorted(found or ()))
+    return Flip(before, after, cells, heatmap, None if math.isinf(typical) else int(typical), passes)
