@@ -16,6 +16,7 @@ from tests.driver import (
     caption,
     choose_method,
     choose_option,
+    click_cell,
     click_patch,
     first_view,
     open_panel,
@@ -199,6 +200,28 @@ def test_a_cell_of_the_sheet_is_previewed_and_leads_from_any_map_to_attention(
     page.locator(".vx-sheet").click(position=place)
     assert (first_view(page)["method"], first_view(page)["parameters"]) == ("attention", {"layer": 1, "head": 5})
     check_page(page, library)
+
+
+def test_the_numbers_of_a_cell_are_those_of_the_direction(page: Page, example: Analysis) -> None:
+    layout, trace, cell = example.trace.layout, example.trace, page.locator(".vx-cell")
+    click_patch(page, example, 3, 4)
+    for direction, values, words in (
+        ("row", trace.row(2, (3, 4))[1], r"Layer 2, head 1: entropy \S+ of \S+ nats, mean distance (\S+) patches\."),
+        # What a token gets from the others is no distribution, which would have an entropy.
+        ("column", trace.column(2, (3, 4))[1], r"Layer 2, head 1, attended from a mean distance of (\S+) patches\."),
+    ):
+        choose_option(page, "direction", direction)
+        click_cell(page, example, 2, 1)
+        weights = layout.grid(values.double()).numpy()
+        places = np.stack(np.indices(weights.shape))
+        distances = np.hypot(places[0] - 3, places[1] - 4)
+        said = re.fullmatch(words, cell.inner_text())
+        assert said is not None, cell.inner_text()
+        assert float(said[1]) == pytest.approx(float((weights * distances).sum() / weights.sum()), rel=0.01)
+    # Only places of the picture are near or far.
+    chip(page, "CLS").click()
+    click_cell(page, example, 2, 1)
+    expect(cell).to_have_text("Layer 2, head 1.")
 
 
 def test_one_head_is_shown_through_the_layers(page: Page, example: Analysis, library: Library) -> None:

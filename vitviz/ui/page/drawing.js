@@ -300,13 +300,16 @@ function sentenceOfMarked({ facts, view }, token, count) {
  * @param {{ layer: number, head: Head }} cell
  * @param {number} token
  */
-function sentenceOfCell({ attention, view }, { layer, head }, token) {
-  const name = typeof head === "number" ? `head ${head}` : `${head} of all heads`;
-  const values = attention.map(layer, head, token, "row");
+function sentenceOfCell({ attention, view, facts }, { layer, head }, token) {
+  const name = typeof head === "number" ? `head ${head}` : `${head} of all heads`, isRow = valueOf(view, "direction", facts) !== "column";
+  const values = attention.map(layer, head, token, isRow ? "row" : "column");
   if (!values) return `Layer ${layer} is being fetched …`;
   const maxEntropy = digits(Math.log(attention.tokens)), distance = attention.distance(values, token);
-  const distanceText = distance === null ? "" : `, mean distance ${digits(distance)} patches`;
-  const entropyText = head === "max" || head === "min" ? "" : `: entropy ${digits(attention.entropy(values))} of ${maxEntropy} nats`;
+  const opening = isRow ? "mean distance" : "attended from a mean distance of";
+  const distanceText = distance === null ? "" : `, ${opening} ${digits(distance)} patches`;
+  // What a token gets from all others is no distribution, nor is a maximum of some.
+  const hasEntropy = isRow && head !== "max" && head !== "min";
+  const entropyText = hasEntropy ? `: entropy ${digits(attention.entropy(values))} of ${maxEntropy} nats` : "";
   const isOff = view.heads_off.some((pair) => isEqual(pair, [layer, head]));
   const change = typeof head === "number" && panels.changeWithout(layer, head);
   const share = typeof head === "number" && page.sheet?.shares?.[layer]?.[head];
