@@ -14,7 +14,7 @@ MOST = {
     "attention": 650,
     "attribution": 970,
     "cli": 840,
-    "datasets": 1140,
+    "datasets": 1150,
     "errors": 250,
     "evaluation": 750,
     "images": 1510,
