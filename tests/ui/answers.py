@@ -182,6 +182,14 @@ class Expected:
         return record.default if value is None else value
 
     @property
+    def class_name(self) -> object:
+        """What the map is about: a class by its name, another target, or None."""
+        if not METHODS[self.view.method].class_specific:
+            return None
+        target = self.view.parameters.get("target", int(self.analysis.logits.argmax()))
+        return self.model.labels[target] if isinstance(target, int) else str(target)
+
+    @property
     def itself(self) -> int | None:
         """The index of a patch that is excluded from the colour range of the map that begins there."""
         query, begins = self.view.parameters.get("query"), METHODS[self.view.method].begins_with_identity
@@ -379,7 +387,9 @@ def check_page(page: Page, library: Library) -> None:
     all_expected = [Expected(library, view) for view in panes]
     first = all_expected[0]
     quantities = {each.heatmap.token_map.quantity for each in all_expected}
-    shared = len(panes) == 2 and not state.own_scales and len(quantities) == 1
+    classes = {each.class_name for each in all_expected}
+    is_own = state.own_scales if state.own_scales is not None else len(classes) == 2
+    shared = len(panes) == 2 and not is_own and len(quantities) == 1
     pairs = list(zip(all_expected, shown["panes"], strict=True))
     values = [expected.check_values(pane["values"]) for expected, pane in pairs]
     scaled = [expected.scaled(found) for expected, found in zip(all_expected, values, strict=True)]

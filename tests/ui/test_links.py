@@ -243,6 +243,7 @@ STABLE_LOOKS: dict[str, dict[str, Any]] = {
         "scale": "robust", "percentiles": (5, 97.5), "shared_scale": True,
     },
     "?own-scales=true": {"own_scales": True},
+    "?own-scales=false": {"own_scales": False},
     "?panel=guide&guide=2": {"panel": "guide", "guide": 2},
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +94,24 @@ def test_another_class_stands_beside_the_first(page: Page, bundled: Model, libra
     check_page(page, library)
     choose_other(page, "class", second.label)
     assert state(page)["views"][1]["parameters"]["target"] == second.index
+    # Each has its own scale, on which its strongest square is the brightest, unless one for both is wanted.
+    own, highs = page.locator(".vx-own_scales"), page.locator(".vx-pane:not([hidden]) .vx-high")
+    names = page.locator(".vx-pane:not([hidden]) .vx-scale-name")
+    for is_own in (True, False, True):
+        expect(own).to_be_checked(checked=is_own)
+        expect(names).to_have_text([re.compile(r", its own$" if is_own else r", shared$")] * 2)
+        check_page(page, library)
+        assert len(set(highs.all_inner_texts())) == 1 + is_own
+        own.set_checked(not is_own)
+    assert state(page)["own_scales"] is False and "own-scales=false" in page.url
+    # A choice holds for whatever is compared; without one, the same class of both is on one scale.
+    page.evaluate(f"{EXPLORER}.store.patch({{ own_scales: null }})")
+    expect(own).to_be_checked()
+    for other, is_own in (({"target": first.index}, False), ({"target": second.index, "query": [3, 3]}, True)):
+        page.evaluate(f"(parameters) => {EXPLORER}.store.patchView(1, {{ parameters }})", other)
+        settle(page)
+        expect(own).to_be_checked(checked=is_own)
+        expect(names).to_have_text([re.compile(r", its own$" if is_own else r", shared$")] * 2)
 
 
 def test_another_picture_stands_beside_the_first(page: Page, bundled: Model, library: Library) -> None:

@@ -253,7 +253,8 @@ class PageState(State):
             of each map.
         percentiles: lower and upper end of a robust scale.
         shared_scale: whether all cells of the sheet have one scale.
-        own_scales: whether each of two maps has a scale of its own, where both could share one.
+        own_scales: whether each of two maps has a scale of its own, where both could share one; None for maps of two
+            classes alone.
         panel: the open panel, a name in :data:`PANELS`.
         guide: step of the tour, from 0.
 
@@ -273,7 +274,7 @@ class PageState(State):
     scale: ScaleName | None = of_kind(Choice(SCALES), None, none="automatic")
     percentiles: tuple[float, float] = of_kind(Percentiles(), PERCENTILES)
     shared_scale: bool = of_kind(Switch(), False, key="shared")
-    own_scales: bool = of_kind(Switch(), False, key="own-scales")
+    own_scales: bool | None = of_kind(Switch(), None, none="automatic", key="own-scales")
     panel: str = of_kind(Choice(PANELS), "")
     guide: int = of_kind(Number(0, GUIDE_STEPS - 1), 0)
 

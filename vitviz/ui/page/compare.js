@@ -6,7 +6,7 @@ import { labelOf } from "./class_names.js";
 import { find, setText } from "./dom.js";
 import { range } from "./numbers.js";
 import { isDouble, isHiding, page, panes, store } from "./page.js";
-import { backend, SETTINGS } from "./settings.js";
+import { backend, METHODS, SETTINGS } from "./settings.js";
 import { isEqual, isPaired } from "./store.js";
 import { classOf, valueOf } from "./tokens.js";
 
@@ -60,6 +60,18 @@ const KINDS = {
     areNames: true,
   },
 };
+/**
+ * Each of two maps has its own scale where the visitor wants it so or, unless they want one for both, where the maps are about two
+ * classes: those of an unlikely one are far lower.
+ */
+export function hasOwnScales() {
+  const [first, second] = panes.map(({ view, facts, model }) => {
+    const about = classOf(view, facts);
+    return about !== undefined ? labelOf(model, about) : METHODS[view.method].about_a_class ? view.parameters.target : null;
+  });
+  return store.state.own_scales ?? !isEqual(first, second);
+}
+
 const OWN = { title: "your own …", value: "own file" };
 
 export class Comparison {
@@ -80,6 +92,7 @@ export class Comparison {
     };
     find("other-kind").onchange = () => this.start(find("other-kind").value);
     find("other").onchange = () => this.choose(this.offers[find("other").selectedIndex]);
+    find("own_scales").onchange = () => store.patch({ own_scales: find("own_scales").checked });
     find("difference").onchange = () => chooseLayout(find("difference").checked ? "difference" : "two");
   }
 
@@ -127,6 +140,7 @@ export class Comparison {
       find("other").replaceChildren(...shown.map(({ title }) => new Option(title)));
     this.offers = shown;
     find("other").selectedIndex = shown.findIndex((offer) => offer.value === value);
+    find("own_scales").checked = hasOwnScales();
     find("difference").checked = layout === "difference";
     const letter = "AB"[page.active];
     setText(find("active"), `Sheet, layers and options change ${letter}; click the other map to change that one.`);

@@ -19,7 +19,6 @@ const LOOK = {
   grid: Boolean,
   outliers: Boolean,
   shared_scale: Boolean,
-  own_scales: Boolean,
 };
 
 export class Controls {

@@ -5,6 +5,7 @@ import { namesOfHidden } from "./answer.js";
 import { showChips } from "./chips.js";
 import { unpinToken } from "./choices.js";
 import { colours, differenceColours } from "./colour_tables.js";
+import { hasOwnScales } from "./compare.js";
 import { find, setText } from "./dom.js";
 import { fittedScale, lookOf, quantityOf, smallLook } from "./look.js";
 import { reasonOf, setState } from "./messages.js";
@@ -88,8 +89,8 @@ function drawViews() {
     };
   });
   // Two maps of the same quantity share a scale, unless each is to have its own.
-  const { own_scales: isOwn } = store.state, isKnown = maps.every(({ scaled, chosen }) => scaled && chosen);
-  const isShared = isDouble() && !isOwn && isKnown && quantityOf(maps[0]) === quantityOf(maps[1]);
+  const isKnown = maps.every(({ scaled, chosen }) => scaled && chosen);
+  const isShared = isDouble() && !hasOwnScales() && isKnown && quantityOf(maps[0]) === quantityOf(maps[1]);
   for (const group of isShared ? [maps] : maps.map((map) => [map])) {
     const scale = scaleOf(group);
     for (const map of group) showMap({ ...Object.assign(map, { scale }), sharing: !isDouble() ? "" : isShared ? ", shared" : ", its own" });

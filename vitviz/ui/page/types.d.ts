@@ -231,7 +231,7 @@ interface State {
   grid: boolean;
   outliers: boolean;
   shared_scale: boolean;
-  own_scales: boolean;
+  own_scales: boolean | null;
   panel: string;
   guide: number;
 }
