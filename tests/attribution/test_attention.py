@@ -18,7 +18,7 @@ from vitviz.attention.layout import Query
 from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attribution import AttributionInput, attention, attention_sheet, rollout
 from vitviz.attribution.methods import Method
-from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, Token
+from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, Switch, Token
 from vitviz.errors.kinds import ConfigError, MethodError, QueryError
 from vitviz.models.targets import class_target
 
@@ -191,6 +191,8 @@ def legal_values(parameter: Parameter, trace: AttentionTrace) -> list[Any]:
             return [*HEAD_FUSIONS, *range(-trace.heads, trace.heads)]
         case Token():
             return [None, *trace.layout.prefix, "patches", (0, 0)]
+        case Switch():
+            return [False, True]
         case ClassTarget():
             return []
 
@@ -249,6 +251,8 @@ def test_a_parameter_has_a_title_a_help_and_a_legal_default(method: str, paramet
             assert parameter.default in (0, -1), "every model has a first and a last layer"
         case HeadNumber():
             assert parameter.default in HEAD_FUSIONS
+        case Switch():
+            assert parameter.default is False, "the command has a word for True"
         case Token() | ClassTarget():
             assert parameter.default is None
 
