@@ -24,7 +24,7 @@ MOST = {
     "training": 430,
     "ui": 3420,
     "video": 600,
-    "visualization": 830,
+    "visualization": 890,
     "vitviz": 200,
     "weights": 4620,
     "worker": 250,

@@ -19,6 +19,8 @@ from vitviz.errors.kinds import ImageError, MethodError
 from vitviz.errors.messages import choices
 from vitviz.visualization.colormaps import COLORMAPS
 
+IS_NUMPY_2 = np.lib.NumpyVersion(np.__version__) >= "2.0.0"
+
 SIZES = {"landscape": (61, 37), "portrait": (37, 61), "square": (48, 48), "panorama": (203, 20), "tiny": (3, 5)}
 every_fit = pytest.mark.parametrize("fit", ["crop", "squash", "native"])
 
@@ -119,14 +121,53 @@ def test_a_map_is_an_array() -> None:
     heatmap = heatmap_over(values, noise(30, 20))
     for found in (np.asarray(heatmap), np.array(heatmap), heatmap.numpy()):
         assert found.dtype == np.float32 and np.array_equal(found, values.numpy())
-    assert np.asarray(heatmap, dtype=np.float64).dtype == np.float64
     assert np.allclose(np.stack([heatmap, heatmap]).mean((1, 2)), 2.5)
     # A change of the array does not change the map.
-    heatmap.numpy()[:] = 0
-    assert torch.equal(heatmap.values, values)
-    if np.lib.NumpyVersion(np.__version__) >= "2.0.0":  # before, copy=False asked for no more than np.asarray
-        with pytest.raises(ValueError, match="without a copy"):
-            np.array(heatmap, copy=False)
+    for found in (np.asarray(heatmap), np.array(heatmap), heatmap.numpy(), torch.as_tensor(heatmap)):
+        found[:] = 9
+    assert torch.equal(heatmap.values, torch.arange(6.0).view(2, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_all_ways_to_an_array_agree(dtype: torch.dtype) -> None:
+    values = torch.rand(3, 4, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    heatmap, expected = heatmap_over(values, noise(30, 20), dtype=dtype), values.numpy()
+    assert heatmap.shape == expected.shape and len(heatmap) == len(expected)
+    for found in (
+        torch.as_tensor(heatmap).numpy(),
+        torch.tensor(heatmap).numpy(),
+        torch.from_dlpack(heatmap).numpy(),
+        pytest.importorskip("pandas").DataFrame(heatmap).to_numpy(),
+        np.array(list(heatmap)),
+        np.array([row for row in heatmap]),
+        np.array(heatmap, copy=False) if IS_NUMPY_2 else np.asarray(heatmap),
+        heatmap[:],
+    ):
+        assert found.dtype == expected.dtype and np.array_equal(found, expected)
+    for wanted in (np.float64, np.float16, "int32"):
+        for found in (np.asarray(heatmap, dtype=wanted), np.array(heatmap, dtype=wanted, copy=True)):
+            assert found.dtype == wanted and np.array_equal(found, expected.astype(wanted))
+    if IS_NUMPY_2:  # before, copy=False asked for no more than np.asarray
+        with pytest.raises(ValueError, match="copy"):
+            np.array(heatmap, dtype=np.float16, copy=False)
+
+
+def test_the_numbers_are_saved_whatever_the_style(tmp_path: Path) -> None:
+    heatmap = heatmap_over(torch.arange(6.0).view(2, 3), noise(30, 20))
+    heatmap.save(tmp_path / "one.npz")
+    heatmap.save(tmp_path / "two.NPZ", Style("magma", scale="log"), (1, 2))
+    assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.NPZ").read_bytes()
+    with np.load(tmp_path / "one.npz") as file:
+        assert {name: file[name].tolist() for name in file.files} == {
+            "values": [[0, 1, 2], [3, 4, 5]],
+            "box": [0, 0, 30, 20],
+            "grid": [2, 3],
+            "size": [30, 20],
+            "description": heatmap.description,
+        }
+        assert file["values"].dtype == np.float32
+    with pytest.raises(ImageError, match=r"x\.csv: cannot be written: expected .*\.png, or \.npz for its numbers"):
+        heatmap.save(tmp_path / "x.csv")
 
 
 @pytest.mark.parametrize("name", ["map.png", "map.webp", "map.bmp"])

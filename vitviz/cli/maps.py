@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attention.precision import Precision
@@ -23,8 +20,6 @@ from vitviz.errors.kinds import ConfigError
 from vitviz.visualization.colormaps import ColormapName
 from vitviz.visualization.heatmaps import Heatmap, Style
 from vitviz.visualization.scales import ScaleName
-
-NUMBERS = ".npz"
 
 
 def run(
@@ -107,10 +102,7 @@ def _map_of(analysis: Analysis, method: MethodName, **parameters: Any) -> Heatma
 
 
 def _write(heatmap: Heatmap, path: Path, style: Style, mark: tuple[int, int] | None) -> None:
-    if path.suffix.lower() == NUMBERS:
-        arrays: dict[str, Any] = {"values": heatmap.numpy(), "box": np.array(heatmap.geometry.box)}
-        write_whole(path, partial(np.savez_compressed, **arrays))
-    elif str(path) == STANDARD:
+    if str(path) == STANDARD:
         picture = heatmap.overlay(style, mark)
         write_whole(path, lambda file: picture.save(file, "PNG"))
     else:

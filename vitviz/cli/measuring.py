@@ -53,14 +53,13 @@ def run_describe_heads(
 ) -> None:
     from vitviz.evaluation.head_picture import heads_picture
     from vitviz.evaluation.head_table import head_tables, measure_heads_over
-    from vitviz.visualization.drawing import save_figure
 
     measure = partial(measure_heads_over, resolution=resolution)
     model, paths, heads = _measured(images, count, measure, load_options)
     _write(output, model, images, paths, resolution=resolution, heads=heads)
     if picture is not None:
         try:
-            write_whole(picture, partial(save_figure, heads_picture(heads), format=picture.suffix[1:] or "png"))
+            write_whole(picture, partial(heads_picture(heads).savefig, format=picture.suffix[1:] or "png"))
         # An unknown format.
         except ValueError as error:
             raise ConfigError(f"{picture}: cannot be written ({error})") from None

@@ -94,7 +94,6 @@ def _write_numbers(results: Sequence[Findings], output: Path) -> None:
 def _write_pictures(results: Sequence[Findings], analysis: Analysis, folder: Path) -> None:
     # Imported here, since matplotlib takes long to import and most commands draw nothing.
     from vitviz.evaluation.probes.pictures import pictures
-    from vitviz.visualization.drawing import save_figure
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -103,7 +102,6 @@ def _write_pictures(results: Sequence[Findings], analysis: Analysis, folder: Pat
     count = 0
     for findings in results:
         for name, figure in pictures(findings, analysis.trace.layout).items():
-            save = partial(save_figure, figure, dpi=150, format="png")
-            write_whole(folder / f"{findings.probe}.{name}.png", save)
+            write_whole(folder / f"{findings.probe}.{name}.png", partial(figure.savefig, dpi=150, format="png"))
             count += 1
     note(f"{count} picture{'s' * (count != 1)} written to {folder}")

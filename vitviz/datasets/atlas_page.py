@@ -12,7 +12,6 @@ from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from vitviz.datasets.atlas import CONFIDENCE, Atlas, MeanMap, Means
@@ -22,7 +21,7 @@ from vitviz.evaluation.probes import PROBES
 from vitviz.evaluation.probes.pictures import cells_of
 from vitviz.system.atomic import atomic_write
 from vitviz.system.jsonable import jsonable
-from vitviz.visualization.drawing import own_settings
+from vitviz.visualization.drawing import OwnFigure, own_settings
 from vitviz.visualization.templates import fill_template
 
 PAGE, NUMBERS, FIGURES_FOLDER = "atlas.html", "atlas.json", "figures"
@@ -76,8 +75,7 @@ def _figures(atlas: Atlas) -> Iterator[tuple[str, Figure]]:
 
 
 def _heads(means: Means) -> Figure:
-    figure = Figure(figsize=(max(4.5, 0.75 * len(means.mean)), 3.2), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = OwnFigure(figsize=(max(4.5, 0.75 * len(means.mean)), 3.2), layout="constrained")
     axes = figure.subplots()
     errors = np.nan_to_num([means.mean - means.low, means.high - means.mean])
     draw_heads(axes, means.mean, errors, means.unit)

@@ -9,11 +9,10 @@ import matplotlib
 import numpy as np
 import torch
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from vitviz.evaluation.head_table import MEASURES
-from vitviz.visualization.drawing import own_settings
+from vitviz.visualization.drawing import OwnFigure, own_settings
 
 COLOURS = matplotlib.colormaps["tab10"]
 
@@ -21,8 +20,7 @@ COLOURS = matplotlib.colormaps["tab10"]
 @own_settings()
 def heads_picture(measures: Mapping[str, torch.Tensor]) -> Figure:
     """Measures ``"image layer head"`` by layer: a dot for each head, its bar the standard deviation over images."""
-    figure = Figure(figsize=(4 * len(measures), 3.2), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = OwnFigure(figsize=(4 * len(measures), 3.2), layout="constrained")
     for axes, (name, values) in zip(np.atleast_1d(figure.subplots(1, len(measures))), measures.items(), strict=True):
         # A NaN draws no dot.
         mean = values.nanmean(0)

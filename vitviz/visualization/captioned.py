@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
@@ -33,8 +33,7 @@ class Panel:
         size: width and height of the picture in pixels.
         draw: draws it into axes of its shape.
         colours: colours of the bar from its lower to its upper end, ``"value channel"`` in [0, 255].
-        ends: values at the ends of the bar.
-        beyond: number of values below and above the ends; an end that values exceed has an arrow.
+        ends: texts at the ends of the bar.
         caption: one paragraph; none if empty.
         heading: what stands above the picture.
     """
@@ -42,8 +41,7 @@ class Panel:
     size: tuple[int, int]
     draw: Callable[[Axes], None]
     colours: np.ndarray
-    ends: tuple[float, float]
-    beyond: tuple[int, int]
+    ends: tuple[str, str]
     caption: str
     heading: str = ""
 
@@ -57,13 +55,13 @@ def captioned(panels: Sequence[Panel], columns: int = 1, legend: bool = True) ->
         legend: whether they have colour bars.
     """
     # Imported here, so that computing maps does not wait for matplotlib.
-    from vitviz.visualization.drawing import own_settings
+    from vitviz.visualization.drawing import OwnFigure, own_settings
 
     columns = min(columns, len(panels))
     heights = [sum(_panel_inches(panel, legend, len(panels) > 1)) for panel in panels]
     rows = [max(heights[start : start + columns]) for start in range(0, len(panels), columns)]
     with own_settings("".join(panel.caption + panel.heading for panel in panels)):
-        figure = _empty_figure(WIDTH_INCHES * columns, sum(rows), DPI)
+        figure = OwnFigure((WIDTH_INCHES * columns, sum(rows)), DPI, facecolor="white")
         is_one = len(panels) == 1
         parts = [figure] if is_one else figure.subfigures(len(rows), columns, height_ratios=rows, squeeze=False).flat
         for number, (part, panel) in enumerate(zip(parts, panels, strict=False)):
@@ -101,7 +99,7 @@ def _draw_panel(part: Any, total: float, panel: Panel, letter: str, legend: bool
     panel.draw(axes)
     axes.set_aspect("auto")
     lines = textwrap.wrap(panel.caption, CAPTION_CHARS)
-    _draw_strip(part, (WIDTH_INCHES, total), floor, panel.colours if legend else None, panel.ends, panel.beyond, lines)
+    _draw_strip(part, (WIDTH_INCHES, total), floor, panel.colours if legend else None, panel.ends, lines)
 
 
 def caption_lines(caption: str, width: int) -> list[str]:
@@ -122,18 +120,14 @@ def caption_strip(
     Returns:
         RGB, of this width, and as high as its lines need.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    from vitviz.visualization.drawing import own_settings
+    from vitviz.visualization.drawing import OwnFigure, own_settings
 
     inches, strip_height = _inches(width), _strip_inches(len(lines))
     with own_settings("".join(lines)):
-        figure = _empty_figure(inches, strip_height, width / inches)
-        _draw_strip(figure, (inches, strip_height), strip_height, colours, ends, beyond, lines)
-        canvas = figure.canvas
-        assert isinstance(canvas, FigureCanvasAgg)
-        canvas.draw()
-    rendered = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+        figure = OwnFigure((inches, strip_height), width / inches, facecolor="white")
+        _draw_strip(figure, (inches, strip_height), strip_height, colours, end_texts(ends, beyond), lines)
+        figure.canvas.draw()
+    rendered = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB")
     strip = Image.new("RGB", (width, rendered.height), "white")
     strip.paste(rendered)
     return strip
@@ -148,25 +142,18 @@ def _strip_inches(lines: int, legend: bool = True) -> float:
     return (GAP_INCHES + BAR_INCHES + LINE_INCHES) * legend + 2 * GAP_INCHES + LINE_INCHES * lines
 
 
-def _empty_figure(width: float, height: float, dpi: float) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure((width, height), dpi=dpi, facecolor="white")
-    FigureCanvasAgg(figure)
-    return figure
-
-
 def _draw_strip(
     figure: Any,
     size: tuple[float, float],
     height: float,
     colours: np.ndarray | None,
-    ends: tuple[float, float],
-    beyond: tuple[int, int],
+    texts: tuple[str, str],
     lines: Sequence[str],
 ) -> None:
-    """Draw colour bar (of colours, or none), its ends and caption below a height in inches of a figure of this size."""
+    """Draw colour bar (of colours, or none), the texts at its ends and the caption below a height of a figure.
+
+    The height and the figure's size are in inches.
+    """
     width, total = size
     baseline = height
     if colours is not None:
@@ -174,7 +161,7 @@ def _draw_strip(
         draw_bar(figure.add_axes([length / size[side % 2] for side, length in enumerate(box)]), colours)
         baseline -= GAP_INCHES + BAR_INCHES + LINE_INCHES
         places = ((GAP_INCHES, "left"), (width - GAP_INCHES, "right"))
-        for (x, side), text in zip(places, end_texts(ends, beyond), strict=True):
+        for (x, side), text in zip(places, texts, strict=True):
             figure.text(x / width, (baseline + 0.04) / total, text, ha=side, va="bottom", fontsize=FONT_SIZE)
     for number, line in enumerate(lines):
         y = baseline - GAP_INCHES - LINE_INCHES * number
@@ -199,20 +186,11 @@ def end_texts(ends: tuple[float, float], beyond: tuple[int, int]) -> tuple[str, 
     return "◄ " * bool(is_below) + f"{low:.3g}", f"{high:.3g}" + " ►" * bool(is_above)
 
 
-def png(figure: Figure) -> bytes:
-    """A figure as the content of a PNG file, in its own size and resolution."""
-    from vitviz.visualization.drawing import save_figure
-
+def png(figure: Figure, dpi: float | None = None) -> bytes:
+    """A figure as the content of a PNG file, in its own resolution by default."""
     content = BytesIO()
-    save_figure(figure, content, format="png", dpi=figure.dpi)
+    figure.savefig(content, format="png", dpi=figure.dpi if dpi is None else dpi)
     return content.getvalue()
-
-
-def save_vectors(figure: Figure, file: IO[bytes], kind: str) -> None:
-    """Write a figure as ``"svg"`` or ``"pdf"``; equal figures make equal files."""
-    from vitviz.visualization.drawing import save_figure
-
-    save_figure(figure, file, format=kind, metadata={"Date" if kind == "svg" else "CreationDate": None})
 
 
 def show_png(content: bytes) -> None:

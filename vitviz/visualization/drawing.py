@@ -7,16 +7,22 @@ import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import IO, Any
+from pathlib import Path
+from typing import Any
 
 import matplotlib.style
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager, get_font
+
+from vitviz.visualization.saving import VECTOR_DPI
 
 # matplotlib brings this family along.
 FAMILY = "DejaVu Sans"
 # Each of its signs is a box with the name of a script.
 LAST_RESORT = "Last Resort"
+# Kinds of vectors, and where they have the date of writing.
+DATES = {"svg": "Date", "pdf": "CreationDate"}
 # The settings of matplotlib are those of all threads.
 _LOCK = threading.RLock()
 
@@ -29,16 +35,28 @@ def own_settings(text: str = "") -> Iterator[None]:
         text: what is drawn; where matplotlib's own font lacks a sign, an installed font that has it is used.
     """
     settings = {"text.parse_math": False, "font.family": [FAMILY, *_families(frozenset(text))]}
-    # Text stays text, which can be searched and edited, and equal figures make equal files.
-    vectors = {"svg.fonttype": "none", "svg.hashsalt": "vitviz", "pdf.fonttype": 42}
+    # Text stays text, which can be searched and edited; journals take fonts of Type 42; and equal figures make equal
+    # files.
+    vectors = {"svg.fonttype": "none", "svg.hashsalt": "vitviz", "pdf.fonttype": 42, "ps.fonttype": 42}
     with _LOCK, matplotlib.style.context(["default", settings, vectors]):
         yield
 
 
-def save_figure(figure: Figure, file: IO[bytes], **options: Any) -> None:
-    """Write a figure, with the options of ``Figure.savefig``."""
-    with own_settings():
-        figure.savefig(file, **options)
+class OwnFigure(Figure):
+    """A figure that is written with :func:`own_settings`, by whomever; as vectors, equal figures make equal files."""
+
+    canvas: FigureCanvasAgg
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        FigureCanvasAgg(self)
+
+    def savefig(self, fname: Any, **options: Any) -> None:
+        """As ``Figure.savefig``; pictures among vectors have :data:`VECTOR_DPI` if none is given."""
+        kind = options.get("format") or Path(str(fname)).suffix[1:].lower()
+        own = {"dpi": VECTOR_DPI, "metadata": {DATES[kind]: None}} if kind in DATES else {}
+        with own_settings():
+            super().savefig(fname, **{**own, **options})
 
 
 @cache

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -16,13 +15,12 @@ from PIL import Image
 from vitviz.attention.token_map import TokenMap
 from vitviz.errors.arguments import boolean, integer, named_arguments, named_fields, number, number_or_none, word
 from vitviz.errors.attributes import WORDS, AttributeAdvice
-from vitviz.errors.kinds import ImageError, MethodError
+from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import choices, describe, did_you_mean
 from vitviz.images.geometry import Geometry
 from vitviz.images.preprocessing import resize_longest
-from vitviz.system.atomic import atomic_write
 from vitviz.visualization.arithmetic import Arithmetic
-from vitviz.visualization.captioned import Panel, captioned, png, save_vectors, show_png
+from vitviz.visualization.captioned import Panel, captioned, end_texts, png, show_png
 from vitviz.visualization.colormaps import (
     DEFAULT_COLORMAP,
     DIVERGING_COLORMAP,
@@ -34,6 +32,7 @@ from vitviz.visualization.colormaps import (
 from vitviz.visualization.maps import map_of, whole_picture
 from vitviz.visualization.overlays import overlay, pixels
 from vitviz.visualization.regions import share_inside
+from vitviz.visualization.saving import save_as
 from vitviz.visualization.scales import PERCENTILES, SCALES, FittedScale, ScaleName, fit, percentile_pair
 
 if TYPE_CHECKING:
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
 
 # Longest side of the picture in a figure, in pixels.
 FIGURE_SIDE = 1280
-# Written by matplotlib, as vectors.
-VECTOR_FORMATS = (".svg", ".pdf")
 
 
 @named_fields(MethodError)
@@ -125,6 +122,11 @@ class Style:
         is_default = signed and isinstance(self.colormap, str) and self.colormap == DEFAULT_COLORMAP
         return colour_table(DIVERGING_COLORMAP if is_default else self.colormap)
 
+    @property
+    def source(self) -> str:
+        """A sentence on where the colours are from; empty for those of vitviz."""
+        return "" if isinstance(self.colormap, str) else f"Colours of matplotlib's {self.colormap.name}."
+
     def fitted(self, maps: Iterable[Any], signed: bool) -> FittedScale:
         """The scale with its ends on which the style draws the values of these maps together."""
         if isinstance(self.scale, FittedScale):
@@ -133,7 +135,7 @@ class Style:
 
     def to_json(self) -> dict[str, Any]:
         """The style as JSON, with the colours of a colormap that is an object."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
         if isinstance(self.colormap, str):
             return values
         return {**values, "colormap": {"name": self.colormap.name, "colours": self.colours().round().tolist()}}
@@ -141,9 +143,9 @@ class Style:
 
 def _unknown_argument(*_: Any, unknown: str, **__: Any) -> str:
     """The message about an unknown argument of :meth:`Heatmap.overlay`, which is often one of a style."""
-    style_fields = [field.name for field in fields(Style)]
-    if (field := WORDS.get(unknown, unknown)) in style_fields:
-        return f"no parameter {unknown!r}: it is one of a style; expected style=vitviz.Style({field}=…)"
+    style_fields = [each.name for each in fields(Style)]
+    if (meant := WORDS.get(unknown, unknown)) in style_fields:
+        return f"no parameter {unknown!r}: it is one of a style; expected style=vitviz.Style({meant}=…)"
     legal = f"expected 'style', 'mark', or of Style {choices(style_fields)}"
     return f"no parameter {unknown!r}: {legal}{did_you_mean(unknown, style_fields)}"
 
@@ -233,10 +235,7 @@ class Heatmap(Arithmetic, AttributeAdvice):
             MethodError: the style is invalid.
         """
         style = Style.of(style)
-        sentences = [self.scale(style).caption(self.values)]
-        if not isinstance(style.colormap, str):
-            sentences.append(f"Colours of matplotlib's {style.colormap.name}.")
-        text = " ".join(filter(None, sentences))
+        text = " ".join(filter(None, [self.scale(style).caption(self.values), style.source]))
         return f"{self.description}. {text}" if text else self.description
 
     @named_arguments(MethodError)
@@ -247,17 +246,30 @@ class Heatmap(Arithmetic, AttributeAdvice):
             MethodError: the size is not a positive whole number of pixels.
         """
         longest_side = integer("longest_side", longest_side, 1, MethodError)
-        return Heatmap(self.token_map, *resize_longest(self.image, self.geometry, longest_side), self.model)
+        image, geometry = resize_longest(self.image, self.geometry, longest_side)
+        return replace(self, image=image, geometry=geometry)
 
     def numpy(self) -> np.ndarray:
         """A copy of the map's values as an array, in their own precision: ``"grid_height grid_width"``."""
-        return self.values.detach().cpu().numpy().copy()
+        return np.array(self)
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[Any]:
+        """The rows from the top, as of :meth:`numpy`."""
+        return iter(self.numpy())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        # NumPy's protocol requires an error where a copy cannot be avoided.
-        if copy is False:
-            raise ValueError("the values of a heatmap cannot be had without a copy")
-        return self.numpy() if dtype is None else self.numpy().astype(dtype)
+        return np.array(self.values.numpy(), dtype, copy=copy is not False)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        # By this protocol torch.as_tensor takes the values at once, not row by row.
+        return self.values.clone().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.values.__dlpack_device__()
 
     def __repr__(self) -> str:
         rows, columns = self.values.shape
@@ -322,7 +334,10 @@ class Heatmap(Arithmetic, AttributeAdvice):
     ) -> None:
         """Write :meth:`overlay` to a file, in the format of its ending, such as ``.png`` or ``.jpg``.
 
-        ``.svg`` and ``.pdf`` are :meth:`figure`, with its grid, colour bar and text as vectors.
+        ``.svg`` and ``.pdf`` are :meth:`figure`, with its grid, colour bar and text as vectors. ``.npz`` has the
+        numbers, whatever the style: ``values``, as of :meth:`numpy`; ``box``, the left, top, right and bottom of the
+        map on the picture in pixels; ``size``, the picture's width and height; ``grid``, the map's rows and columns;
+        and ``description``.
 
         Args:
             path: path of the file, which is overwritten if it exists.
@@ -332,23 +347,10 @@ class Heatmap(Arithmetic, AttributeAdvice):
             ImageError: the file cannot be written, or no format has this ending.
             MethodError, QueryError: as :meth:`overlay`.
         """
-        if not isinstance(path, str | os.PathLike):
-            raise ImageError(f"path: {describe(path)} found; expected the path of a picture to write")
-        ending = Path(path).suffix.lower()
-        kind = Image.registered_extensions().get(ending)
-        if ending not in VECTOR_FORMATS and kind not in Image.SAVE:
-            raise ImageError(f"{path}: cannot be written: expected the ending of a picture, such as .png")
-        write: Callable[[IO[bytes]], None]
-        if ending in VECTOR_FORMATS:
-            write = partial(save_vectors, self.figure(style, mark), kind=ending[1:])
-        else:
-            write = partial(self.overlay(style, mark).save, format=kind)
-        try:
-            with atomic_write(Path(path)) as file:
-                write(file)
-        # Some formats cannot hold every picture, such as a very wide one.
-        except (OSError, ValueError) as error:
-            raise ImageError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from None
+        geometry = self.geometry
+        arrays: dict[str, Any] = {"values": self.numpy(), "box": geometry.box, "grid": self.shape}
+        arrays |= {"size": (geometry.image_width, geometry.image_height), "description": self.description}
+        save_as(path, partial(self.overlay, style, mark), partial(self.figure, style, mark), arrays)
 
     @named_arguments(MethodError, _unknown_argument)
     def figure(self, style: AnyStyle = None, mark: tuple[int, int] | None = None, ax: Axes | None = None) -> Figure:
@@ -379,8 +381,8 @@ class Heatmap(Arithmetic, AttributeAdvice):
 
         style, scale, small = Style.of(style), self.scale(style), self._small
         draw = partial(draw_map, heatmap=small, style=style, mark=mark)
-        colours, beyond = style.colours(scale.signed), scale.beyond(self.values)
-        return Panel(small.image.size, draw, colours, scale.ends, beyond, self.caption(style), heading)
+        colours, ends = style.colours(scale.signed), end_texts(scale.ends, scale.beyond(self.values))
+        return Panel(small.image.size, draw, colours, ends, self.caption(style), heading)
 
     @property
     def _small(self) -> Heatmap:

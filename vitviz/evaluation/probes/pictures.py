@@ -9,13 +9,12 @@ from itertools import chain
 import numpy as np
 import torch
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from vitviz.attention.layout import TokenLayout
 from vitviz.evaluation.probes.findings import Findings, Measurement, step_name
-from vitviz.visualization.drawing import own_settings
+from vitviz.visualization.drawing import OwnFigure, own_settings
 
 COLUMNS, CELL_INCHES = 7, 1.5
 # The most lines that a reader can distinguish.
@@ -40,7 +39,6 @@ def pictures(findings: Findings, layout: TokenLayout) -> dict[str, Figure]:
         if draw is not None and measurement.indexes is None:
             with own_settings("".join(chain.from_iterable(measurement.names.values()))):
                 figures[name] = draw(measurement, layout)
-            FigureCanvasAgg(figures[name])
     return figures
 
 
@@ -51,8 +49,7 @@ def cells_of(
     columns = min(columns, count)
     rows = math.ceil(count / columns)
     size = (inches * columns + 0.8, (inches * ratio + 0.3) * rows)
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = OwnFigure(figsize=size, layout="constrained")
     cells = list(np.atleast_1d(figure.subplots(rows, columns)).flat)
     for cell in cells:
         cell.set_axis_off()
@@ -96,7 +93,7 @@ def _maps_by_layer(measurement: Measurement, layout: TokenLayout) -> Figure:
 
 def _heads(measurement: Measurement, layout: TokenLayout) -> Figure:
     values = measurement.values.sum(-1) if measurement.values.ndim == 3 else measurement.values
-    figure = Figure(figsize=(0.45 * values.shape[1] + 2.2, 0.35 * values.shape[0] + 1), layout="constrained")
+    figure = OwnFigure(figsize=(0.45 * values.shape[1] + 2.2, 0.35 * values.shape[0] + 1), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(values.numpy(), cmap="viridis", aspect="auto")
     axes.set(xlabel="head", ylabel="layer", xticks=range(values.shape[1]), yticks=range(values.shape[0]))
@@ -115,7 +112,7 @@ def _lines(measurement: Measurement, layout: TokenLayout) -> Figure:
     axis = measurement.axes[1]
     positions = measurement.values.amax(0).topk(min(MAX_LINES, measurement.values.shape[1])).indices.tolist()
     names = measurement.names.get(axis)
-    figure = Figure(figsize=(7, 3.2), layout="constrained")
+    figure = OwnFigure(figsize=(7, 3.2), layout="constrained")
     axes = figure.subplots()
     for position in positions:
         label = f"{axis} {position}" if names is None else names[position].partition(",")[0]
@@ -131,7 +128,7 @@ def _lines(measurement: Measurement, layout: TokenLayout) -> Figure:
 
 def _colours(measurement: Measurement, layout: TokenLayout) -> Figure:
     height, width, _ = measurement.values.shape
-    figure = Figure(figsize=(4, 4 * height / width))
+    figure = OwnFigure(figsize=(4, 4 * height / width))
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     axes.imshow(measurement.values.numpy(), aspect="auto")
@@ -156,7 +153,7 @@ def _positions(measurement: Measurement, layout: TokenLayout) -> Figure:
     """A map of the whole grid for each position, or for equally spaced ones of a large grid."""
     values = measurement.values
     rows, columns = (np.unique(np.linspace(0, side - 1, min(side, MAX_POSITIONS)).round()) for side in values.shape[:2])
-    figure = Figure(figsize=(0.8 * len(columns) + 1.2, 0.8 * len(rows) + 0.4), layout="constrained")
+    figure = OwnFigure(figsize=(0.8 * len(columns) + 1.2, 0.8 * len(rows) + 0.4), layout="constrained")
     cells = np.asarray(figure.subplots(len(rows), len(columns), squeeze=False))
     low = float(values.min())
     for (row, column), cell in np.ndenumerate(cells):

@@ -1,0 +1,56 @@
+"""Maps as files, each in the format of its ending."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+from vitviz.errors.kinds import ImageError
+from vitviz.errors.messages import describe
+from vitviz.system.atomic import atomic_write
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Written by matplotlib, as vectors; pictures among them have so many dots per inch.
+VECTOR_FORMATS, VECTOR_DPI = (".svg", ".pdf"), 300
+NUMBERS = ".npz"
+
+
+def save_as(
+    path: str | os.PathLike[str],
+    picture: Callable[[], Image.Image],
+    figure: Callable[[], Figure],
+    arrays: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a picture, a figure as vectors, or arrays, whichever the ending of the path asks for.
+
+    Raises:
+        ImageError: the file cannot be written, or no format has this ending.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise ImageError(f"path: {describe(path)} found; expected the path of a picture to write")
+    ending = Path(path).suffix.lower()
+    kind = Image.registered_extensions().get(ending)
+    write: Callable[[IO[bytes]], Any]
+    if ending == NUMBERS and arrays is not None:
+        write = partial(np.savez_compressed, **arrays)
+    elif ending in VECTOR_FORMATS:
+        write = partial(figure().savefig, format=ending[1:])
+    elif kind in Image.SAVE:
+        write = partial(picture().save, format=kind)
+    else:
+        numbers = "" if arrays is None else f", or {NUMBERS} for its numbers"
+        raise ImageError(f"{path}: cannot be written: expected the ending of a picture, such as .png{numbers}")
+    try:
+        with atomic_write(Path(path)) as file:
+            write(file)
+    # Some formats cannot hold every picture, such as a very wide one.
+    except (OSError, ValueError) as error:
+        raise ImageError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from None
