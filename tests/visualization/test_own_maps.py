@@ -7,6 +7,7 @@ import json
 import pickle
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -131,6 +132,31 @@ def test_a_difference_names_its_quantities_and_keeps_shared_prefix_tokens() -> N
         "difference of the share and weight",
         (-2.0, 1.0),
     )
+
+
+def of(model: str, weights: bytes = b"", text: str = "Rollout") -> Heatmap:
+    """A map of a model."""
+    token_map = TokenMap(torch.arange(6.0).reshape(2, 3), {}, "share", text)
+    return replace(Heatmap.of(token_map, PICTURE), model=model, weights=weights)
+
+
+def test_arithmetic_names_every_model_where_there_are_several() -> None:
+    a, b, c, own = of("a"), of("b", text="Attention"), of("c"), Heatmap.of(VALUES, PICTURE)
+    for found, description in (
+        (a - 2 * b, "a: Rollout; minus b: 2 × (Attention)"),
+        (a + b + c, "a: Rollout; plus b: Attention; plus c: Rollout"),
+        (sum([a, b, c]) / 4, "0.25 × (a: Rollout; plus b: Attention; plus c: Rollout)"),
+        (abs(a - 2 * b), "absolute value of (a: Rollout; minus b: 2 × (Attention))"),
+        (c - (a - 2 * b), "c: Rollout; minus: (a: Rollout; minus b: 2 × (Attention))"),
+        (c + (a - 3 * b), "c: Rollout; plus: (a: Rollout; minus b: 3 × (Attention))"),
+        (a + 2 * a - b, "a: (Rollout; plus: 2 × (Rollout)); minus b: Attention"),
+        (a - 2 * own, "a: Rollout; minus: 2 × (Values of an array)"),
+        (own - 2 * a, "Values of an array; minus a: 2 × (Rollout)"),
+        (a - 3 * of("a"), "Rollout; minus: 3 × (Rollout)"),
+        (of("a", b"1") - 2 * of("a", b"2"), "a: Rollout; minus a with other weights: 2 × (Rollout)"),
+    ):
+        assert found.description == description
+        assert " ".join(text.get_text() for text in found.figure().texts[2:]) == found.caption()
 
 
 def cropped() -> Heatmap:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -37,7 +38,7 @@ from vitviz.metrics.faithfulness import METRIC_NAMES, Curve, MetricName, faithfu
 from vitviz.models.network import Network
 from vitviz.models.probability import class_probabilities, why_no_probability
 from vitviz.models.targets import Target, TargetChoice, as_target, effect_score, resolve_target
-from vitviz.models.weight_samples import AFTER_TRAINING, CHANGED_WEIGHTS, network_samples
+from vitviz.models.weight_samples import AFTER_TRAINING, CHANGED_WEIGHTS, network_samples, weight_samples
 from vitviz.progress import Progress
 from vitviz.visualization.arithmetic import is_same_picture
 from vitviz.visualization.heatmaps import Heatmap
@@ -434,4 +435,8 @@ class Analysis(MethodMaps, AttributeAdvice):
 
     def heatmap_of(self, token_map: TokenMap) -> Heatmap:
         """A map on the user's picture."""
-        return Heatmap(token_map, self.prepared.image, self.prepared.geometry, self.model.name)
+        return Heatmap(token_map, self.prepared.image, self.prepared.geometry, self.model.name, self._samples)
+
+    @cached_property
+    def _samples(self) -> bytes:
+        return self._weights or weight_samples(self.model.network.state_dict().values())

@@ -31,6 +31,7 @@ class Arithmetic:
     image: Image.Image
     geometry: Geometry
     model: str
+    weights: bytes
 
     def __add__(self: Own, other: object) -> Own:
         """The sum of two maps on one picture.
@@ -143,21 +144,30 @@ def _combined(first: Own, other: object, word: str) -> Own:
         raise MethodError(f"{name} of maps on two pictures of one size: expected maps on one picture")
     one, two = first.token_map, other.token_map
     # Two maps of one model need no name.
-    named = first.model and other.model and first.model != other.model
-    before, between = (f"{first.model}: ", f" {other.model}: ") if named else ("", ": ")
-    is_compound = sign < 0 and any(f"; {each}" in two.description for each in ("plus", "minus"))
+    is_one_model = (first.model, first.weights) == (other.model, other.weights)
+    suffix = " with other weights" if first.model == other.model != "" else ""
+    names = ("", "") if is_one_model else (first.model, other.model + suffix)
+    left = _operand(names[0], one.description, bool(names[0]))
+    right = _operand(names[1], two.description, sign < 0 or not is_one_model)
     quantities = " and ".join(dict.fromkeys((one.quantity, two.quantity)))
     ends = sorted(sign * end for end in two.domain)
     token_map = TokenMap(
         one.values + sign * two.values,
         {key: one.prefix[key] + sign * two.prefix[key] for key in one.prefix if key in two.prefix},
         f"{name} of the {quantities}",
-        f"{before}{one.description}; {word}{between}{f'({two.description})' if is_compound else two.description}",
+        f"{left}; {word}{' ' if names[1] else ': '}{right}",
         (one.domain[0] + ends[0], one.domain[1] + ends[1]),
         signed=sign < 0 or one.signed or two.signed,
     )
-    model = first.model if first.model == other.model else ""
-    return cast(Own, replace(cast(Any, first), token_map=token_map, model=model))
+    # The description of a map of two models has their names.
+    models = {} if is_one_model else {"model": "", "weights": b""}
+    return cast(Own, replace(cast(Any, first), token_map=token_map, **models))
+
+
+def _operand(name: str, description: str, is_apart: bool) -> str:
+    """A description with the name of its model, if any; in brackets, if it is that of a sum and stands apart."""
+    is_sum = is_apart and any(f"; {word}" in description for word in ("plus", "minus"))
+    return f"{name}: " * bool(name) + (f"({description})" if is_sum else description)
 
 
 def is_same_picture(first: Image.Image, second: Image.Image) -> bool:

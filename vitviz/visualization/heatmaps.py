@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -159,6 +159,7 @@ class Heatmap(Arithmetic, AttributeAdvice):
         image: the user's image, RGB.
         geometry: position of the model's input on the image.
         model: the model's name, which the caption of a difference of two models' maps gives; empty if there is none.
+        weights: samples of the model's weights, which tell models of one name apart; empty if there are none.
 
     >>> heatmap = analysis.rollout(head_fusion="max", discard_ratio=0.9)
     >>> heatmap.values.shape
@@ -170,6 +171,7 @@ class Heatmap(Arithmetic, AttributeAdvice):
     image: Image.Image
     geometry: Geometry
     model: str = ""
+    weights: bytes = field(default=b"", repr=False)
 
     def __post_init__(self) -> None:
         # An image that was reduced while it was decoded has the coordinates of its file.
