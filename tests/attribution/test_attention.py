@@ -78,6 +78,12 @@ def test_every_cell_of_the_sheet_is_the_attention_of_its_layer_and_head(
             assert torch.equal(cell.values, single.values)
             assert cell.prefix == single.prefix
             assert cell.description == single.description
+    part = attention_sheet(trace, query, direction, layers=[-1, 0], heads=(2,))
+    assert [[cell.description for cell in row] for row in part] == [
+        [cells[2][2].description],
+        [cells[0][2].description],
+    ]
+    assert torch.equal(part[0][0].values, cells[2][2].values)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +135,23 @@ def test_missing_layers_heads_and_tokens_are_refused_with_the_existing_ones(
     if not {"layer", "head"} & parameters.keys():
         with pytest.raises(error, match=f"^{re.escape(message)}"):
             attention_sheet(trace, **parameters)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"layers": 3}, "layers = 3: expected at least one number in a list, such as [0, -1]"),
+        ({"heads": []}, "heads = []: expected at least one number in a list, such as [0, -1]"),
+        ({"layers": [0, 3]}, "layer 3: this model has layers 0 to 2 (or -3 to -1 from the end)"),
+        (
+            {"heads": ["mean"]},
+            "head 'mean': expected a whole number; this model has heads 0 to 3 (or -4 to -1 from the",
+        ),
+    ],
+)
+def test_a_sheet_of_what_are_no_layers_or_heads_is_refused(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(QueryError, match=f"^{re.escape(message)}"):
+        attention_sheet(random_trace(LAYOUTS["CLS"]), **parameters)
 
 
 # Token maps.

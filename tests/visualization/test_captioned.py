@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from io import BytesIO
 from typing import Any
 
@@ -92,6 +93,17 @@ def test_a_sheet_is_the_list_of_its_maps_and_one_picture(coarse_example: Analysi
     )
     with pytest.raises(vitviz.QueryError, match="expected rows of one length"):
         Sheet().picture()
+
+
+def test_a_part_of_a_sheet_has_the_numbers_of_its_layers_and_heads(coarse_example: Analysis) -> None:
+    trace = coarse_example.trace
+    part = coarse_example.attention_sheet((1, 2), "column", layers=[-1, 0], heads=range(2))
+    again = pickle.loads(pickle.dumps(part))
+    for sheet in (part, again):
+        figure = sheet.figure()
+        numbers = [text.get_text() for text in figure.axes[0].texts]
+        assert numbers == ["head", "layer", str(trace.layers - 1), "0", "0", "1"]
+        assert texts(figure)[2].startswith("Attention each patch pays to patch (1, 2): layers down, heads across.")
 
 
 def test_panels_have_letters_names_and_what_is_not_switched_off() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from io import BytesIO
 
 import matplotlib
 import pytest
@@ -16,6 +17,7 @@ from vitviz import Analysis, Model
 from vitviz.evaluation.head_picture import heads_picture
 from vitviz.evaluation.probes import probe
 from vitviz.evaluation.probes.pictures import pictures
+from vitviz.visualization import figure
 from vitviz.visualization.captioned import png
 from vitviz.visualization.drawing import own_settings
 
@@ -37,6 +39,12 @@ SETTINGS = {
     "savefig.bbox": "tight",
     "savefig.facecolor": "black",
     "savefig.transparent": True,
+}
+# What stands in a file of vectors, and what does not.
+FONTS = {
+    "pdf": (b"/CIDFontType2", b"/Type3"),
+    "eps": (b"/FontType 42", b"/FontType 3"),
+    "svg": (b"<text", b"<dc:date"),
 }
 # matplotlib's font for text lacks this sign; a family for formulas that it brings along has it.
 SIGN, FAMILY = "Ⓐ", "STIXGeneral"
@@ -60,6 +68,22 @@ def test_settings_of_the_user_change_no_picture(analysis: Analysis) -> None:
     with matplotlib.rc_context(SETTINGS):
         assert drawn(analysis) == before
         assert matplotlib.rcParams["image.origin"] == "lower"
+
+
+@pytest.mark.parametrize("kind", ["pdf", "svg", "eps"])
+def test_whoever_writes_a_figure_its_fonts_are_those_of_journals(analysis: Analysis, kind: str) -> None:
+    heatmap = analysis.attention()
+    probes = pictures(probe(analysis, "attention_entropy"), analysis.trace.layout)
+    own = [heatmap.figure(), figure([heatmap, heatmap]), analysis.attention_sheet().figure()]
+    for each in (*own, *probes.values()):
+        files = [BytesIO(), BytesIO()]
+        with matplotlib.rc_context(SETTINGS | {"text.usetex": False, "pdf.fonttype": 3, "ps.fonttype": 3}):
+            for file in files:
+                each.savefig(file, format=kind)
+        content = files[0].getvalue()
+        assert FONTS[kind][0] in content and FONTS[kind][1] not in content
+        # A layout of matplotlib's own moves a little each time.
+        assert kind == "eps" or each not in own or content == files[1].getvalue()
 
 
 def caption(model: Model, label: str) -> Figure:

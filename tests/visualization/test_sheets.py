@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
+import matplotlib
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from PIL import Image
 
 from vitviz import Geometry, Heatmap, Style, TokenMap
-from vitviz.errors.kinds import QueryError
-from vitviz.visualization.sheets import GAP, LEFT, TOP, Sheet
+from vitviz.errors.kinds import ImageError, MethodError, QueryError
+from vitviz.visualization.saving import VECTOR_DPI
+from vitviz.visualization.sheets import GAP, LEFT, TOP, UNIT, Sheet
 
 
 def heatmaps(
@@ -80,6 +86,90 @@ def test_the_background_is_transparent_and_the_labels_are_not() -> None:
     for column in range(3):
         left, _, right, _ = cell_box(size, 0, column)
         assert alpha[TOP // 2 : TOP, left:right].any(), "the head's number"
+
+
+def read_texts(figure: Figure) -> list[str]:
+    """The texts of a figure: of the sheet, and of bar and caption below it."""
+    return [text.get_text() for part in (figure.axes[0], figure) for text in part.texts]
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (6, 6), (24, 16), (1, 1)], ids=str)
+@pytest.mark.parametrize("size", [(60, 40), (40, 60)], ids=str)
+def test_a_figure_has_the_cells_their_numbers_and_nothing_cut_off(
+    shape: tuple[int, int], size: tuple[int, int]
+) -> None:
+    rows, columns = shape
+    maps = heatmaps(rows, columns, size)
+    sheet = Sheet(maps, range(10, 10 + rows), range(columns), "Attention from CLS")
+    figure = sheet.figure()
+    shown = np.asarray(figure.axes[0].images[0].get_array())
+    window, canvas = figure.axes[0].get_window_extent(), figure.bbox
+    # A dot of the picture is one of 300 per inch, and the page of a paper has room for it.
+    assert window.width / figure.dpi * VECTOR_DPI == pytest.approx(shown.shape[1], abs=0.01)
+    assert window.height / figure.dpi * VECTOR_DPI == pytest.approx(shown.shape[0], abs=0.01)
+    assert figure.get_figwidth() == pytest.approx(6.4) and figure.get_figheight() <= 8
+    drawn = [text for part in (figure.axes[0], figure) for text in part.texts]
+    boxes = [text.get_window_extent(figure.canvas.get_renderer()) for text in drawn]  # type: ignore[attr-defined]
+    for number, box in enumerate(boxes):
+        assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= canvas.x1 and box.y1 <= canvas.y1
+        assert not any(box.overlaps(other) for other in boxes[number + 1 :])
+    assert read_texts(figure)[:2] == ["head", "layer"]
+    assert [str(layer) for layer in range(10, 10 + rows)] == read_texts(figure)[2 : 2 + rows]
+
+
+@pytest.mark.parametrize("columns", [1, 3, 7, 16])
+def test_every_patch_of_a_figure_is_as_many_dots_wide_as_the_others(columns: int) -> None:
+    first = heatmaps()[0][0]
+    cell = replace(first, token_map=TokenMap(torch.arange(6.0).view(2, 3), {}, "weight", "a map"))
+    shown = np.asarray(Sheet([[cell] * columns]).figure(Style(opacity=1.0)).axes[0].images[0].get_array())
+    line = shown[round(TOP * UNIT) + 1, round(LEFT * UNIT) :, :3].astype(int)
+    edges = np.flatnonzero(np.abs(np.diff(line, axis=0)).sum(1))
+    widths = np.diff(edges)[(line[edges[:-1] + 1] != 255).any(1)]
+    assert len(widths) >= 3 * columns - 1 and len(set(widths.tolist())) == 1
+
+
+def test_numbers_that_have_no_room_are_left_out() -> None:
+    numbers = read_texts(Sheet(heatmaps(1, 60)).figure())
+    assert "0" in numbers and "2" in numbers and "1" not in numbers[3:]
+
+
+def test_a_caption_says_what_all_maps_show_and_on_which_scale() -> None:
+    sheet = Sheet(heatmaps(), subject="Attention from CLS")
+    own, shared = read_texts(sheet.figure("viridis")), read_texts(sheet.figure("viridis", shared_scale=True))
+    assert " ".join(own[-3:]).startswith(
+        "low high Attention from CLS: layers down, heads across. Each map has a scale of"
+    )
+    low, high = (f"{end:.3g}" for end in Style().fitted([each.values for row in sheet for each in row], False).ends)
+    assert shared[-3:-1] == [low, high] and shared[-1].endswith("heads across. All maps share one scale.")
+    fixed = read_texts(sheet.figure(Style(matplotlib.colormaps["jet"], low=0.0, high=0.1)))
+    assert (
+        fixed[-4:-2] == ["0", "0.1 ►"]
+        and "share one scale" in " ".join(fixed)
+        and fixed[-1].endswith("matplotlib's jet.")
+    )
+
+
+def test_a_sheet_is_saved_in_the_format_of_the_ending(tmp_path: Path) -> None:
+    sheet = Sheet(heatmaps(), [4, 9], [0, 2, 5], "Attention from CLS")
+    for name in ("sheet.pdf", "sheet.svg", "sheet.png", "sheet.jpg"):
+        sheet.save(tmp_path / name)
+    with Image.open(tmp_path / "sheet.png") as picture:
+        shown = np.asarray(sheet.figure().axes[0].images[0].get_array())
+        assert (picture.width, picture.mode) == (shown.shape[1], "RGB") and picture.height > shown.shape[0]
+        # The cells are those of the figure, dot for dot.
+        cells = slice(round(TOP * UNIT), shown.shape[0]), slice(round(LEFT * UNIT), None)
+        assert np.array_equal(np.asarray(picture)[cells], shown[cells][..., :3])
+    texts = [each.text for each in ElementTree.parse(tmp_path / "sheet.svg").iter() if each.tag.endswith("}text")]
+    assert texts[:7] == ["head", "layer", "4", "9", "0", "2", "5"] and "Attention from CLS: layers down" in str(
+        texts[9]
+    )
+    assert b"/CIDFontType2" in (tmp_path / "sheet.pdf").read_bytes()
+    with pytest.raises(
+        ImageError, match=r"sheet\.npz: cannot be written: expected the ending of a picture, such as \.png$"
+    ):
+        sheet.save(tmp_path / "sheet.npz")
+    with pytest.raises(MethodError, match="colormap 'red'"):
+        sheet.save(tmp_path / "sheet.pdf", "red")
 
 
 # Invalid sheets.

@@ -15,14 +15,14 @@ from vitviz.analysis.flips import Flip, flip
 from vitviz.analysis.given import model_and_picture
 from vitviz.analysis.methods import MethodMaps
 from vitviz.analysis.predictions import Prediction, Predictions
-from vitviz.attention.layout import Query
+from vitviz.attention.layout import Query, indices_from_end
 from vitviz.attention.memory import enough_memory, to_device
 from vitviz.attention.precision import without_autocast
 from vitviz.attention.softmax import HeadFusion
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution import METHODS, AttributionInput, Method, attention_sheet
-from vitviz.attribution.attention import Direction
+from vitviz.attribution.attention import Direction, attention_subject
 from vitviz.attribution.exclusion import Exclude
 from vitviz.attribution.far_look import FarLook, far_look
 from vitviz.attribution.methods import MethodName, record_and_arguments
@@ -266,10 +266,25 @@ class Analysis(MethodMaps, AttributeAdvice):
             )
 
     @named_arguments(MethodError)
-    def attention_sheet(self, query: Query | None = None, direction: Direction = "row") -> Sheet:
-        """One token's attention in every layer (outer list) and head (inner list)."""
+    def attention_sheet(
+        self,
+        query: Query | None = None,
+        direction: Direction = "row",
+        layers: Iterable[int] | None = None,
+        heads: Iterable[int] | None = None,
+    ) -> Sheet:
+        """One token's attention in every layer (outer list) and head (inner list), or in those of these numbers.
+
+        Parameters and errors are those of :func:`vitviz.attribution.attention_sheet`.
+
+        >>> analysis.attention_sheet(layers=[0, 4, -1], heads=range(4)).save("sheet.pdf")
+        """
+        trace = self.trace
+        numbers = indices_from_end("layer", layers, trace.layers), indices_from_end("head", heads, trace.heads)
         return Sheet(
-            [self.heatmap_of(token_map) for token_map in row] for row in attention_sheet(self.trace, query, direction)
+            ([self.heatmap_of(cell) for cell in row] for row in attention_sheet(trace, query, direction, *numbers)),
+            *numbers,
+            attention_subject(trace.layout, query, direction),
         )
 
     @named_arguments(MethodError)

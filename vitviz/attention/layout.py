@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -37,6 +37,18 @@ def index_from_end(kind: str, number: int, count: int) -> int:
         expected = "expected a whole number; " if index is None else ""
         raise QueryError(f"{kind} {describe(number)}: {expected}{legal}")
     return index % count
+
+
+def indices_from_end(kind: str, numbers: Iterable[int] | None, count: int) -> list[int]:
+    """As :func:`index_from_end` of several numbers, or all indices for None.
+
+    Raises:
+        QueryError: no layer or head has one of the numbers, or these are no numbers.
+    """
+    listed = range(count) if numbers is None else list(numbers) if isinstance(numbers, Iterable) else []
+    if not listed:
+        raise QueryError(f"{kind}s = {describe(numbers)}: expected at least one number in a list, such as [0, -1]")
+    return [index_from_end(kind, number, count) for number in listed]
 
 
 def layer_span(start_layer: int, end_layer: int, depth: int, lowest: int = 0) -> range:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, get_args
 
 import torch
 
-from vitviz.attention.layout import Query, numbered
+from vitviz.attention.layout import Query, TokenLayout, indices_from_end, numbered
 from vitviz.attention.softmax import HeadFusion, one_head
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
@@ -56,18 +57,35 @@ def attention(
 
 
 def attention_sheet(
-    trace: AttentionTrace, query: Query | None = None, direction: Direction = "row"
+    trace: AttentionTrace,
+    query: Query | None = None,
+    direction: Direction = "row",
+    layers: Iterable[int] | None = None,
+    heads: Iterable[int] | None = None,
 ) -> list[list[TokenMap]]:
     """The attention weights of one token in every layer (outer list) and head (inner list).
 
-    Parameters, values and errors as in :func:`attention`.
+    Parameters, values and errors as in :func:`attention`, except:
+
+    Args:
+        layers, heads: numbers of those to include, in this order, from 0, or from the end as ``-1``; None for all.
     """
     trace = AttentionTrace.checked(trace)
-    weights = torch.stack([_heads(trace, layer, query, direction) for layer in range(trace.layers)])
+    rows, columns = indices_from_end("layer", layers, trace.layers), indices_from_end("head", heads, trace.heads)
+    weights = torch.stack([_heads(trace, layer, query, direction)[columns] for layer in rows]).cpu()
     return [
-        [_map(tokens, trace, layer, f"head {head}", query, direction) for head, tokens in enumerate(heads)]
-        for layer, heads in enumerate(weights.cpu())
+        [
+            _map(weights[row, column], trace, layer, f"head {head}", query, direction)
+            for column, head in enumerate(columns)
+        ]
+        for row, layer in enumerate(rows)
     ]
+
+
+def attention_subject(layout: TokenLayout, query: Query | None = None, direction: Direction = "row") -> str:
+    """Whose attention a map shows, as its caption begins."""
+    name = layout.query_name(layout.default_query if query is None else query)
+    return f"Attention from {name} to each patch" if direction == "row" else f"Attention each patch pays to {name}"
 
 
 def _heads(trace: AttentionTrace, layer: int, query: Query | None, direction: Direction) -> torch.Tensor:
@@ -86,9 +104,7 @@ def _map(
     direction: Direction,
     exclusion: str = "",
 ) -> TokenMap:
-    name = trace.layout.query_name(trace.layout.default_query if query is None else query)
-    subject = f"Attention from {name} to each patch" if direction == "row" else f"Attention each patch pays to {name}"
     place = f"{numbered('layer', trace.layer_index(layer), trace.layers)}, {head_name}"
     window = "within its window" if trace.is_windowed(layer) else ""
-    description = ", ".join(filter(None, [subject, place, window, exclusion]))
+    description = ", ".join(filter(None, [attention_subject(trace.layout, query, direction), place, window, exclusion]))
     return TokenMap.of_tokens(tokens, trace.layout, "attention weight", description, (0.0, 1.0))

@@ -61,8 +61,9 @@ def legrad(inputs: AttributionInput, start_layer: int = 0, end_layer: int = -1) 
     assert total is not None, "there is a layer"
     total /= len(layers) * network.config.heads * layout.token_count
     description = f"LeGrad for {target.name}: {layer_range(layers.start, layers.stop)}"
-    domain, raised = (0.0, math.inf), bool(total.any())
-    return TokenMap.of_tokens(total, layout, "mean gradient of attention", description, domain, raised)
+    return TokenMap.of_tokens(
+        total, layout, "mean gradient of attention", description, (0.0, math.inf), raised=bool(total.any())
+    )
 
 
 def _vit_gradients(

@@ -58,5 +58,6 @@ def relevance(
         tokens, active_rows = tokens + per_head.mean(0), ALL_ROWS
     sight = f"as {layout.query_name(query) if pooled is None else POOLING_QUERY} sees it"
     description = f"Relevance for {gradients.target.name} {sight}: {layer_range(layers.start, layers.stop)}"
-    domain, raised = (0.0, math.inf), has_left(tokens[0], start)
-    return TokenMap.of_tokens(tokens[0], layout, "relevance", description, domain, raised)
+    return TokenMap.of_tokens(
+        tokens[0], layout, "relevance", description, (0.0, math.inf), raised=has_left(tokens[0], start)
+    )
