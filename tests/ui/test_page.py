@@ -110,7 +110,7 @@ def test_nothing_moves_when_a_question_or_a_message_comes(browser: Browser, addr
             for squares, heads, begins in (
                 ([[3, 5]], [], "Without 1 square:"),
                 (LONG, [[0, 0]], f"Without {len(LONG)} squares and 1 head:"),
-                ([], [], "The model says"),
+                ([], [], "Of the 108 things it knows:"),
             ):
                 page.evaluate(f"{EXPLORER}.store.patchView(0, {{ patches_off: {squares}, heads_off: {heads} }})")
                 expect(page.locator(".vx-headline")).to_contain_text(begins)
@@ -205,7 +205,7 @@ def test_a_late_answer_about_another_picture_is_not_shown(page: Page, coarse_exa
     settle(page)
     flower = vitviz.analyze(ROOT / "assets" / "flower.jpg", model, resolution=COARSE).predictions(1)[0]
     expect(page.locator(".vx-headline")).to_have_text(
-        f"The model says {flower.label}, {flower.probability:.0%} sure.".replace("%", " %")
+        f"Of the {len(model.labels)} things it knows: {flower.label}, {flower.probability:.0%}.".replace("%", " %")
     )
     expect(page.locator(".vx-predictions output").first).to_have_text(f"{flower.probability:.1%}")
     expect(page.locator(".vx-changes")).not_to_be_visible()

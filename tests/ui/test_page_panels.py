@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from json import dumps as as_json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -30,6 +32,7 @@ from tests.driver import (
     open_panel,
     opened_page,
     page_at,
+    save_figure,
     settle,
     state,
     write,
@@ -39,6 +42,7 @@ from tests.towers import make_transformers
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import SmallApp, small_app
 from vitviz import METHODS, Analysis, Model
+from vitviz.errors import MethodError
 from vitviz.errors.number_text import digits, percent
 from vitviz.evaluation.comparison import Comparison, compare
 from vitviz.metrics.faithfulness import METRICS
@@ -252,6 +256,114 @@ def test_patches_and_heads_are_switched_off_and_on(page: Page, example: Analysis
     expect(page.locator(".vx-all-on")).to_be_hidden()
 
 
+@pytest.mark.parametrize(
+    ("heads", "patches", "words"),
+    [
+        ([], [[3, 4], [3, 5]], "whole picture"),
+        ([[1, 0]], [], "whole picture, all heads"),
+    ],
+)
+def test_what_is_made_of_the_whole_picture_says_so_while_something_is_hidden(
+    tiny_page: Page, heads: list[list[int]], patches: list[list[int]], words: str
+) -> None:
+    page, badge, whole = tiny_page, tiny_page.locator(".vx-badge").first, tiny_page.locator(".vx-whole")
+    hidden, pins = (
+        f"{{ heads_off: {heads}, patches_off: {patches} }}",
+        "{ pins: [[1, 1]], heads_off: [], patches_off: [] }",
+    )
+    page.evaluate(f"{EXPLORER}.store.patchView(0, {pins})")
+    settle(page)
+    # Sheet, strip of layers, pins, probes and the comparison of methods.
+    expect(whole).to_have_text([""] * 5)
+    for question in ("token", "target", "layers", "hide"):
+        ask(page, question)
+        expect(badge).not_to_contain_text("whole picture")
+        page.evaluate(f"{EXPLORER}.store.patchView(0, {hidden})")
+        expect(badge).to_have_text(re.compile(f"^{words} · "))
+        expect(whole).to_have_text([words] * 5)
+        settle(page)
+        page.evaluate(f"{EXPLORER}.store.patchView(0, {pins})")
+        settle(page)
+    page.evaluate(f"{EXPLORER}.store.patchView(0, {hidden})")
+    for content in ("maps", "sheet"):
+        drawing = save_figure(page, "svg", content, ("badge",))
+        assert f"{words} · " in drawing.read_text(encoding="utf-8")
+        close_menus(page)
+    # The difference of two, one of which is whole.
+    ask(page, "token")
+    choose_layout(page, "difference")
+    page.evaluate(f"{EXPLORER}.store.patchView(1, {pins})")
+    expect(page.locator(".vx-badge")).to_have_text(
+        [re.compile(f"^{words} · "), re.compile("^(?!whole)"), re.compile(f"^{words} · A − B")]
+    )
+
+
+def test_bars_and_headline_are_never_of_the_whole_picture_while_something_is_hidden(
+    tiny_page: Page, tiny: SmallApp
+) -> None:
+    page, example, kinds, gate = tiny_page, tiny.analysis, tiny.handlers.kinds, asyncio.Event()
+    switch, loop = kinds["switch"], None
+    headline, outputs = page.locator(".vx-headline"), page.locator(".vx-predictions output")
+
+    async def held(*given: Any) -> dict[str, Any]:
+        nonlocal loop
+        loop = asyncio.get_running_loop()
+        await gate.wait()
+        return await switch(*given)
+
+    whole = example.logits.softmax(-1)
+    after = example.switched_off(patches=[(1, 1)]).softmax(-1)
+    before_first = [f"{percent(float(value))[:-1]} → …" for value in whole.sort(descending=True).values]
+    tiny.handlers.kinds["switch"] = held
+    try:
+        page.evaluate(f"{EXPLORER}.store.patchView(0, {{ patches_off: [[1, 1]] }})")
+        expect(headline).to_have_text("Without 1 square: of the 3 things it knows, …")
+        expect(outputs).to_have_text(before_first)
+        page.wait_for_function(f"{EXPLORER}.requests.running")
+    finally:
+        tiny.handlers.kinds["switch"] = switch
+        assert loop is not None
+        loop.call_soon_threadsafe(gate.set)
+    # Also where something else is measured, and of either of two maps of one picture.
+    for target in (None, {"class": 0, "against": 1}, {"margin": True}):
+        page.evaluate(
+            f"(target) => {EXPLORER}.store.patchView(0, {{ method: 'relevance', parameters: {{ target }} }})", target
+        )
+        expect_answer(page, whole, after)
+    second = "{ ...state.views[0], patches_off: [[2, 2]] }"
+    page.evaluate(
+        f"{{ const {{ store }} = {EXPLORER}, {{ state }} = store;"
+        f"store.patch({{ layout: 'two', views: [state.views[0], {second}] }}); }}"
+    )
+    settle(page)
+    page.locator(".vx-canvas").nth(1).click()
+    expect_answer(page, whole, example.switched_off(patches=[(2, 2)]).softmax(-1))
+    page.locator(".vx-canvas").nth(0).click()
+    expect_answer(page, whole, after)
+
+    # What fails leaves no answer, least of all that of before.
+    async def failing(*given: Any) -> dict[str, Any]:
+        raise MethodError("no answer")
+
+    tiny.handlers.kinds["switch"] = failing
+    try:
+        page.evaluate(f"{EXPLORER}.store.patchView(0, {{ patches_off: [[2, 1], [2, 2]] }})")
+        expect(page.locator(".vx-switch-said")).to_contain_text("no answer")
+    finally:
+        tiny.handlers.kinds["switch"] = switch
+    expect(headline).to_have_text("Without 2 squares: of the 3 things it knows, …")
+    expect(outputs).to_have_text(before_first)
+
+
+def expect_answer(page: Page, before: torch.Tensor, after: torch.Tensor) -> None:
+    """Bars and headline are of what is hidden."""
+    order = after.argsort(descending=True).tolist()
+    texts = [f"{percent(float(before[index]))[:-1]} → {percent(float(after[index]))}" for index in order]
+    expect(page.locator(".vx-predictions output")).to_have_text(texts)
+    expect(page.locator(".vx-headline")).to_contain_text("Without 1 square: of the 3 things it knows, ")
+    expect(page.locator(".vx-headline b")).to_have_text("abc"[order[0]])
+
+
 def test_heads_are_ranked_by_what_is_lost_without_them(tiny_page: Page, tiny: SmallApp) -> None:
     page, example = tiny_page, tiny.analysis
     open_panel(page, "switches")
@@ -356,6 +468,37 @@ def test_the_model_says_what_it_is(page: Page, bundled: Model) -> None:
     assert sorted(listed) == sorted(bundled.labels) and listed == sorted(listed, key=str.lower)
     open_panel(page, "save")
     expect(panel.locator("dl")).not_to_be_visible()
+
+
+def test_the_answer_says_of_how_many_things_and_lists_them(
+    browser: Browser, page: Page, tiny: SmallApp, bundled: Model
+) -> None:
+    """Also where it is not sure, after something is hidden, of A and B, and for a model with few classes."""
+
+    def expect_list(model: Model, number: int = 0) -> None:
+        menu = page.locator(".vx-models")
+        page.locator(".vx-list").nth(number).click()
+        for label in (model.labels[0], model.labels[-1]):
+            expect(menu.locator(":is(.vx-classes, .vx-all-classes p)", has_text=label).last).to_be_in_viewport()
+        close_menus(page)
+        expect(menu.locator(".vx-menu-body")).not_to_be_visible()
+
+    headline, count = page.locator(".vx-headline"), len(bundled.labels)
+    expect(headline).to_have_text(re.compile(rf"^Of the {count} things it knows: cat, \d+ %\.$"))
+    expect_list(bundled)
+    choose_example(page, "astronaut.jpg")
+    expect(headline).to_have_text(
+        re.compile(rf"^Not sure. Closest of the {count} things it knows: \w+ \(\d+\.\d%\)\.$")
+    )
+    page.evaluate(f"{EXPLORER}.store.patchView(0, {{ patches_off: [[3, 5]] }})")
+    expect(headline).to_have_text(re.compile(rf"^Without 1 square: of the {count} things it knows, perhaps \w.*\.$"))
+    page.set_viewport_size({"width": 390, "height": 844})
+    expect_list(bundled)
+    with page_at(browser, tiny.address) as page:
+        model = tiny.analysis.model
+        count = len(model.labels)
+        expect(page.locator(".vx-headline")).to_contain_text(f"the {count} thing{'s' * (count > 1)} it knows: ")
+        expect_list(model)
 
 
 # ---- a model that reads texts ----

@@ -124,7 +124,8 @@ def test_another_picture_stands_beside_the_first(page: Page, bundled: Model, lib
     # Both answers are said, and what is hidden in either is shown again by one button.
     analyses = [vitviz.analyze(ROOT / "assets" / name, bundled) for name in ("chelsea.jpg", "rocket.jpg")]
     headline, best = page.locator(".vx-headline"), [each.predictions(1)[0] for each in analyses]
-    said = "A: {0.label}, {0.probability:.0%} · B: {1.label}, {1.probability:.0%}".format(*best).replace("%", " %")
+    each = ", of 108 things it knows: {0.label}, {0.probability:.0%}"
+    said = " · ".join(name + each.format(found) for name, found in zip("AB", best, strict=True)).replace("%", " %")
     expect(headline).to_have_text(said)
     for pane in (0, 1):
         click(page, f".vx-canvas >> nth={pane}")

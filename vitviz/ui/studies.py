@@ -98,21 +98,27 @@ async def switch(service: AnalysisService, request: Mapping[str, Any], report: R
 
 
 def _switched(analysis: Analysis, off: View, target: int | Target | None) -> dict[str, Any]:
+    """The output before and after: of the target, and of the likeliest classes of a model that gives probabilities."""
+    gives_probabilities = analysis.model.gives_probabilities
     if isinstance(target, Target):
         before = analysis.switched_off(target=target)
         after = analysis.switched_off(off.heads_off, off.patches_off, target=target)
-        rows: list[dict[str, Any]] = [{"name": visible(target.name), "before": float(before), "after": float(after)}]
-        return {"unit": "score", "rows": rows}
-    unit, before = _unit(analysis), analysis.logits
-    after = analysis.switched_off(off.heads_off, off.patches_off).cpu()
-    if unit == "probability":
+        row = {"name": visible(target.name), "before": float(before), "after": float(after)}
+        return {"unit": "score", "rows": [row], "classes": _classes(analysis, off) if gives_probabilities else []}
+    rows = _classes(analysis, off, target)
+    return {"unit": _unit(analysis), "rows": rows, "classes": rows if gives_probabilities else []}
+
+
+def _classes(analysis: Analysis, off: View, target: int | None = None) -> list[dict[str, Any]]:
+    """The likeliest classes before and after, and the target; of a regression, its outputs."""
+    before, after = analysis.logits, analysis.switched_off(off.heads_off, off.patches_off).cpu()
+    if analysis.model.gives_probabilities:
         function = analysis.model.network.config.probability
         before, after = class_probabilities(before, function), class_probabilities(after, function)
     names, count = class_names(analysis.model.labels), min(MAX_CLASSES, len(analysis.model.labels))
     best = [index for scores in (before, after) for index in scores.topk(count).indices.tolist()]
     classes = dict.fromkeys(best if target is None else [*best, target])
-    rows = [{"name": names[at], "index": at, "before": float(before[at]), "after": float(after[at])} for at in classes]
-    return {"unit": unit, "rows": rows}
+    return [{"name": names[at], "index": at, "before": float(before[at]), "after": float(after[at])} for at in classes]
 
 
 async def probe(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 import { rememberAnalysis } from "./analyses.js";
 import { forgetChoices } from "./choices.js";
-import { findAll, root } from "./dom.js";
+import { root } from "./dom.js";
+import { openMenu } from "./menus.js";
 import { notify, notifyToo, retryOf } from "./messages.js";
 import { randomId } from "./numbers.js";
 import { latest, models, page, panes, requests, shownPanes, store } from "./page.js";
@@ -127,7 +128,7 @@ export function openLink(link) {
     // The visitor's choices in the meantime win.
     const merged = withChanges(reply.state, entry, store.state), menu = MENUS.includes(merged.panel) ? merged.panel : "";
     store.replace({ ...merged, views: merged.views.map(withOwnSettings), panel: menu ? "" : merged.panel });
-    for (const part of findAll(`details:has([data-panel="${menu}"]), [data-panel="${menu}"]`)) part.open = true;
+    openMenu(menu);
     end();
     if (reply.notes?.length) notifyToo(reply.notes.join(" "));
     if (reply.state.panel === "compare") panels.compare();

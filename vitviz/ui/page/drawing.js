@@ -1,12 +1,12 @@
 // Drawing the state: panes, legends, pins, sheet and strip.
 
 import { OUTLIER_COLOUR } from "./canvas.js";
-import { namesOfHidden } from "./answer.js";
+import { namesOfHidden, wholeName } from "./answer.js";
 import { showChips } from "./chips.js";
 import { unpinToken } from "./choices.js";
 import { colours, differenceColours } from "./colour_tables.js";
 import { hasOwnScales } from "./compare.js";
-import { find, setText } from "./dom.js";
+import { find, findAll, setText } from "./dom.js";
 import { fittedScale, lookOf, quantityOf, smallLook } from "./look.js";
 import { reasonOf, setState } from "./messages.js";
 import { clamped, differenceOfMaps, digits, percent, sum } from "./numbers.js";
@@ -109,6 +109,7 @@ function drawViews() {
     unpinToken,
   );
   const token = tokenOf(map.query, map.pane.facts, map.pane.model) ?? map.pane.facts.start;
+  for (const part of findAll(".vx-whole")) setText(part, wholeName(map.pane.view));
   showSheet(map.pane, token);
   showStrip(map.pane, token, colours[store.state.colormap], smallLook(), fittedScale);
   probes.follow(activePane(), page.hovered?.pane === activePane() ? page.hovered.query : null);
@@ -185,7 +186,7 @@ function showDifference(first, second) {
   const pane = /** @type {Pane} */ (page.difference), { facts, model, packs, attention, painter, view } = first.pane;
   const other = second.pane.facts;
   Object.assign(pane, { facts, model, packs, attention, painter, view });
-  setText(pane.find("badge"), "A − B");
+  setText(pane.find("badge"), [store.state.views.map(wholeName).find(Boolean), "A − B"].filter(Boolean).join(" · "));
   const isOneGrid = facts.rows === other.rows && facts.columns === other.columns;
   const isOnePlace = isOneGrid && isEqualPlace(first.pane.painter, second.pane.painter);
   const values = isOnePlace && first.values && second.values && differenceOfMaps(first.drawn, second.drawn, facts.prefix, other.prefix);

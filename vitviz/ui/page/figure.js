@@ -1,6 +1,6 @@
 // The dialog that makes a figure for a paper of the maps that are shown, of those that were kept before, or of the sheet.
 
-import { namesOfHidden } from "./answer.js";
+import { namesOfHidden, wholeName } from "./answer.js";
 import { Painter } from "./canvas.js";
 import { contextOf, createButton, createCanvas, find, findAll } from "./dom.js";
 import { FIGURE_TEXT, figureLayout } from "./figure_layout.js";
@@ -94,7 +94,7 @@ function panelOfSheet() {
   const sheet = /** @type {Sheet} */ (page.sheet).copy(), { model, facts, view } = activePane();
   const { token, direction, fusion, shared, ratio } = sheet.request;
   return {
-    badge: `${model.title} · ${facts.name}`,
+    badge: [wholeName(view), model.title, facts.name].filter(Boolean).join(" · "),
     caption: `${attentionOf(longNameOf(queryOf(token, facts)), direction)}, in every layer (rows) and head (columns, after the `
       + `${fusion} of all heads); ${shared ? "all on one scale" : "each on its own scale"}.${hiddenSentence(view)}`,
     legend: null,

@@ -16,6 +16,14 @@ export function closeMenus(except = null) {
   return others.length > 0;
 }
 
+/**
+ * Open a menu, and the part of it that is a panel.
+ * @param {string} panel
+ */
+export function openMenu(panel) {
+  for (const part of findAll(`details:has([data-panel="${panel}"]), [data-panel="${panel}"]`)) part.open = true;
+}
+
 export function listenToMenus() {
   document.addEventListener("pointerdown", (event) => {
     const { target } = /** @type {{ target: any }} */ (event);

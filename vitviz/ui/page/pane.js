@@ -1,5 +1,6 @@
 // One map of one analysis: its picture, the caption below it, and its prefix tokens above it.
 
+import { wholeName } from "./answer.js";
 import { Attention } from "./attention.js";
 import { fitCanvas, Painter } from "./canvas.js";
 import { labelOf } from "./class_names.js";
@@ -329,6 +330,7 @@ export class Pane {
     const { unfinished = "" } = this.metadata(this.query), { facts, model, view } = this;
     const layer = valueOf(view, "layer", facts), head = valueOf(view, "head", facts), about = classOf(view, facts);
     const parts = [
+      wholeName(view),
       unfinished && `unfinished, ${unfinished}`,
       model.title,
       layer === undefined ? METHODS[view.method].title : `layer ${layer}`,

@@ -1,6 +1,6 @@
 // The panels below the map: comparing methods, and switching parts off.
 
-import { showAnswer } from "./answer.js";
+import { namesOfHidden, showAnswer } from "./answer.js";
 import { runInPanel } from "./analyses.js";
 import { chooseMethod, latestParameters, targetOf } from "./choices.js";
 import { create, createButton, createCanvas, find, findAll, setText, tableRow } from "./dom.js";
@@ -249,25 +249,30 @@ export class Panels {
       .slice(0, 5)
       .map((/** @type {any} */ { layer, head, drop }) => `layer ${layer}, head ${head} (${signed(change(-drop))})`);
     return `The ${reply.unit} of ${reply.target_name} with one head off at a time and all others on: ` +
-      `orange where it falls, blue where it rises. Most needed: ${named.join("; ")}.`;
+      `orange where it falls, blue where it rises, of the whole picture. Most needed: ${named.join("; ")}.`;
   }
 
   /** Request the predictions without the heads and patches that are off. */
   requestChanges() {
     const view = activeView(), pane = activePane();
     if (!pane.facts || pane.key !== analysisKey(view)) return;
-    const { heads_off: heads, patches_off: patches } = view, target = targetOf(view), { uid } = pane.facts;
-    const key = heads.length || patches.length ? JSON.stringify([uid, heads, patches, target]) : "";
+    const { heads_off: heads, patches_off: patches } = view, target = targetOf(view), { uid } = pane.facts, { index } = pane;
+    const names = namesOfHidden(view), key = names ? JSON.stringify([uid, index, heads, patches, target]) : "";
     if (key === this.requested) return;
     this.requested = key;
     if (!key) {
       requests.drop("switch");
       return this.showChanges(null);
     }
+    // Of another picture or map, it says nothing of this one.
+    if (page.changes?.uid !== uid || page.changes.index !== index) this.showChanges(null);
     const body = { kind: "switch", uid, heads, patches, target };
     // What is hidden may be other squares by then, or none.
-    const show = (/** @type {any} */ reply) => this.requested === key && this.showChanges({ ...reply, uid });
-    runInPanel("switch", key, body, show, sayOfSwitches);
+    const show = (/** @type {any} */ reply) => this.requested === key && this.showChanges({ ...reply, uid, index, names });
+    runInPanel("switch", key, body, show, (/** @type {string} */ text) => {
+      this.showChanges(null);
+      sayOfSwitches(text);
+    });
   }
 
   /**

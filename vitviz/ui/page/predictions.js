@@ -22,8 +22,9 @@ export function showPredictions() {
     const button = holder.children[place], [, bar, output] = button.children;
     bar.style.setProperty("--ghost", before === undefined ? 0 : 1);
     bar.style.setProperty("--was", before ?? 0);
-    bar.style.setProperty("--part", probability);
-    output.textContent = before === undefined ? percent(probability) : `${percent(before).slice(0, -1)} → ${percent(probability)}`;
+    bar.style.setProperty("--part", probability || 0);
+    output.textContent = before === undefined ? percent(probability)
+      : `${percent(before).slice(0, -1)} → ${Number.isNaN(probability) ? "…" : percent(probability)}`;
     button.setAttribute("aria-pressed", index === target);
   });
 }

@@ -237,7 +237,6 @@ export class Source {
       isLong = labels.length > MAX_LISTED_CLASSES,
       count = labels.length.toLocaleString("en"),
       all = find("all-classes");
-    find("known").textContent = `What it thinks this is, of ${count} classes`;
     // Some labels list synonyms.
     const names = labels.map((label) => label.split(",")[0]);
     find("classes").textContent = isLong

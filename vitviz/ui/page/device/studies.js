@@ -25,16 +25,14 @@ export async function switchedOff(studied, { heads, patches, target }) {
     logitsOnly: true,
     signal,
   };
-  const after = (await team.encode(pixels, options)).logits, asked = target ?? null;
-  if (typeof asked === "object" && asked !== null) {
-    const { name, score } = deviceTarget(asked, logits, labels);
-    return { unit: "score", rows: [{ name, before: score(logits), after: score(after) }] };
-  }
+  const after = (await team.encode(pixels, options)).logits, isClass = typeof (target ?? 0) === "number";
   const [was, now] = [logits, after].map((each) => probabilitiesOf(config, each) ?? each);
-  const best = [...bestOf(was, MAX_ROWS), ...bestOf(now, MAX_ROWS), ...(asked === null ? [] : [asked])];
-  const rows = [...new Set(best)].filter((index) => index < labels.length)
+  const best = [...bestOf(was, MAX_ROWS), ...bestOf(now, MAX_ROWS), ...(typeof target === "number" ? [target] : [])];
+  const classes = [...new Set(best)].filter((index) => index < labels.length)
     .map((index) => ({ name: labels[index], index, before: was[index], after: now[index] }));
-  return { unit: unitOf(config), rows };
+  const unit = isClass ? unitOf(config) : "score", { name, score } = deviceTarget(isClass ? null : target, logits, labels);
+  const rows = isClass ? classes : [{ name, before: score(logits), after: score(after) }];
+  return { unit, rows, classes: probabilitiesOf(config, logits) ? classes : [] };
 }
 
 /**
