@@ -128,11 +128,14 @@ def test_a_refusal_lists_the_formats_that_are_opened(name: str, tmp_path: Path) 
 
 
 def test_a_missing_file_and_a_directory_are_refused_by_name(tmp_path: Path) -> None:
-    assert "no such file" in refusal_of(tmp_path / "gone.jpg")
+    with pytest.raises(ImageError, match=re.escape(f"gone.jpg: no such file in {tmp_path}; expected a JPEG")):
+        open_image(tmp_path / "gone.jpg")
     (tmp_path / "photos").mkdir()
     assert "photos: a directory; expected" in refusal_of(tmp_path / "photos")
     assert "cannot be read" in refusal_of(tmp_path / ("long" * 200 + ".jpg"))
     (tmp_path / "cat.jpg").write_bytes(encoded(quadrants(), "JPEG"))
+    with pytest.raises(ImageError, match=r"Cat\.JPG: no such file in .*; did you mean 'cat\.jpg'\?$"):
+        open_image(tmp_path / "Cat.JPG")
     assert "cannot be read" in refusal_of(tmp_path / "cat.jpg" / "inside.jpg")
 
 

@@ -139,7 +139,7 @@ CLEAR = Image.new("RGBA", (WIDTH, HEIGHT), (255, 0, 0, 9))
         (MASK[:, :60], "mask of 60×64 pixels: expected the proportions of the picture, 96×64"),
         (np.zeros((3, HEIGHT, WIDTH)), r"ndarray of shape \(3, 64, 96\) found; expected a mask 'height width'"),
         (MASK * np.nan, "not all values are finite"),
-        ("none.png", "none.png: cannot be read .No such file"),
+        ("none.png", "none.png: cannot be read .no such file in "),
         (None, "expected a mask"),
         ((10, 10, 97, 20), r"box \(10, 10, 97, 20\): expected a rectangle inside the picture of 96×64 pixels"),
         ((10, 10, 10, 20), "expected a rectangle inside"),

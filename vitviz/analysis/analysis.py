@@ -408,6 +408,7 @@ class Analysis(MethodMaps, AttributeAdvice):
         """
         return flip(self, to, margin, order, random_orders, report)
 
+    @named_arguments(MethodError)
     def check_place(self, name: str, heatmap: Heatmap) -> None:
         """Check that a map is of this picture; one on a picture of another size may be on a copy of it.
 
@@ -448,6 +449,7 @@ class Analysis(MethodMaps, AttributeAdvice):
                 self._inputs[key] = inputs
         return inputs if method.requires == "inputs" else inputs.gradients_from(parameters.get("start_layer", 0))
 
+    @named_arguments(MethodError)
     def heatmap_of(self, token_map: TokenMap) -> Heatmap:
         """A map on the user's picture."""
         return Heatmap(token_map, self.prepared.image, self.prepared.geometry, self.model.name, self._samples)

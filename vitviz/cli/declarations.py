@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from vitviz.attribution import METHODS
 from vitviz.cli.grammar import Command, box_corners, map_request, size, write
@@ -42,6 +41,7 @@ from vitviz.datasets.batch import LOCAL
 from vitviz.datasets.work import WORKERS
 from vitviz.evaluation.probes import PROBES
 from vitviz.images.sources import COLUMN
+from vitviz.system.paths import user_path as path
 from vitviz.training.config import PRESETS
 from vitviz.video.clips import CLIP_SUFFIXES
 from vitviz.video.writing import CONTAINERS
@@ -73,7 +73,7 @@ def commands() -> list[Command]:
                 default=0.1,
                 help="by how much its probability must be above the others' (default: %(default)s)",
             ),
-            option("-o", "--output", type=Path, default=None, help="folder for a picture of the squares of each image"),
+            option("-o", "--output", type=path, default=None, help="folder for a picture of the squares of each image"),
             json_of("the squares"),
             *ANALYSIS,
         ),
@@ -85,7 +85,7 @@ def commands() -> list[Command]:
             option(
                 "-o",
                 "--output",
-                type=Path,
+                type=path,
                 default=None,
                 help="HTML to write (default: IMAGE.html, or the checkpoint's name, in the working folder)",
             ),
@@ -119,14 +119,14 @@ def commands() -> list[Command]:
             option(
                 "-o",
                 "--output",
-                type=Path,
+                type=path,
                 default=None,
                 help="NPZ file to write, with every measurement; - for the standard output",
             ),
             json_of("every measurement"),
             option(
                 "--pictures",
-                type=Path,
+                type=path,
                 default=None,
                 metavar="FOLDER",
                 help="folder to write pictures into, one for each measurement that has one",
@@ -140,7 +140,7 @@ def commands() -> list[Command]:
             "analyse a folder, a list or an archive of images, and keep the results",
             "batching:run",
             option("source", help=f"{'; '.join(reader.name for reader in READERS)}"),
-            option("output", type=Path, help="folder for the results; the same command resumes an interrupted run"),
+            option("output", type=path, help="folder for the results; the same command resumes an interrupted run"),
             option(
                 "--map",
                 dest="maps",
@@ -162,7 +162,7 @@ def commands() -> list[Command]:
             option("--numbers", action="store_true", help="also write every picture's maps as an NPZ file"),
             option(
                 "--masks",
-                type=Path,
+                type=path,
                 default=None,
                 metavar="FOLDER",
                 help="folder with a mask of each picture, of the same name with any ending; adds the share of each "
@@ -239,8 +239,8 @@ def commands() -> list[Command]:
             "video",
             "write a video of a clip with the map of every frame",
             "filming:run",
-            option("source", type=Path, help=f"the clip: {', '.join(CLIP_SUFFIXES)}"),
-            option("output", type=Path, help=f"video to write: {' or '.join(CONTAINERS)}"),
+            option("source", type=path, help=f"the clip: {', '.join(CLIP_SUFFIXES)}"),
+            option("output", type=path, help=f"video to write: {' or '.join(CONTAINERS)}"),
             option(
                 "--map",
                 type=map_request,
@@ -270,7 +270,7 @@ def commands() -> list[Command]:
             ),
             option(
                 "--numbers",
-                type=Path,
+                type=path,
                 default=None,
                 metavar="FILE",
                 help="NPZ file for the maps of all frames, before any averaging, and their times",
@@ -286,8 +286,8 @@ def commands() -> list[Command]:
             "atlas",
             "summarise the results of a batch on one page",
             "batching:run_atlas",
-            option("results", type=Path, help="folder that vitviz batch wrote"),
-            option("output", type=Path, help="folder for the page, the figures and the numbers"),
+            option("results", type=path, help="folder that vitviz batch wrote"),
+            option("output", type=path, help="folder for the page, the figures and the numbers"),
             option(
                 "--misclassified",
                 action="store_true",
@@ -303,7 +303,7 @@ def commands() -> list[Command]:
             "compare a checkpoint with the package that it comes from",
             "checkpoints:run_verify",
             *ONE_CHECKPOINT,
-            option("--image", type=Path, default=None, help="a photograph (default: a bundled one)"),
+            option("--image", type=path, default=None, help="a photograph (default: a bundled one)"),
             option(
                 "--size",
                 dest="sizes",
@@ -331,7 +331,7 @@ def commands() -> list[Command]:
             "evaluate",
             "measure a checkpoint's accuracy on an image folder",
             "evaluating:run",
-            option("images", type=Path, help="folder with test/CLASS/IMAGE, of all classes or some"),
+            option("images", type=path, help="folder with test/CLASS/IMAGE, of all classes or some"),
             *CHECKPOINT,
             option(
                 "--class",
@@ -343,7 +343,7 @@ def commands() -> list[Command]:
             ),
             option(
                 "--ood",
-                type=Path,
+                type=path,
                 default=None,
                 metavar="FOLDER",
                 help="removed: says what to use instead",
@@ -362,7 +362,7 @@ def commands() -> list[Command]:
             "measure how far and how widely every head looks, on a folder",
             "measuring:run_describe_heads",
             *folder(200, "measure"),
-            option("--picture", type=Path, default=None, help="figure to write: PNG, SVG or PDF"),
+            option("--picture", type=path, default=None, help="figure to write: PNG, SVG or PDF"),
         ),
         command(
             "evaluate-attention",
@@ -381,8 +381,8 @@ def commands() -> list[Command]:
             "train",
             "train a Vision Transformer on an image folder",
             "training:run",
-            option("images", type=Path, help="folder with train/CLASS/IMAGE and test/CLASS/IMAGE"),
-            option("output", type=Path, help="folder for checkpoint, logs and what a resume needs"),
+            option("images", type=path, help="folder with train/CLASS/IMAGE and test/CLASS/IMAGE"),
+            option("output", type=path, help="folder for checkpoint, logs and what a resume needs"),
             option(
                 "--snapshots",
                 type=int,

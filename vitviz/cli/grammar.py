@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -16,6 +17,7 @@ from typing import Any, TypeAlias
 
 from vitviz.errors.arguments import no_parameter, word
 from vitviz.errors.kinds import MethodError
+from vitviz.system.paths import user_path
 
 FILE = Path(__file__).with_name("grammar.json")
 # A comma separates parameters only before NAME=, since commas also separate the row and column of a patch.
@@ -78,7 +80,7 @@ class Command:
 
 def file(text: str) -> str:
     """The path of a file that is read, or ``-`` for the standard input."""
-    return text
+    return os.path.expanduser(text)
 
 
 def head(text: str) -> int | str:
@@ -168,7 +170,7 @@ TYPES = {
         "str": str,
         "int": int,
         "float": float,
-        "path": Path,
+        "path": user_path,
         "file": file,
         "head": head,
         "query": query,

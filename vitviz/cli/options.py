@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from vitviz.analysis.encoder import MAX_BYTES
@@ -15,6 +14,7 @@ from vitviz.attribution.parameters import Parameter, Switch
 from vitviz.cli.grammar import AUTO, TYPES, Command, Fact, Option, batch_size, file, patch, size
 from vitviz.images.colours import COLOR_PROFILES
 from vitviz.images.preprocessing import FITS
+from vitviz.system.paths import user_path as path
 from vitviz.training.config import PRESETS, TrainingConfig
 from vitviz.visualization.colormaps import COLORMAPS
 from vitviz.visualization.heatmaps import Style
@@ -135,7 +135,7 @@ EXPLORED = (
 )
 SITE = (
     option("models", type=file, nargs="+", metavar="MODEL", help=CHECKPOINT_HELP),
-    option("output", type=Path, metavar="FOLDER", help="new folder to write"),
+    option("output", type=path, metavar="FOLDER", help="new folder to write"),
 )
 PICTURES = option(
     "images",
@@ -175,7 +175,7 @@ TARGET = (
     option("--text", default=None, help="what the map is about, for CLIP-type models, in words"),
     option(
         "--like",
-        type=Path,
+        type=path,
         default=None,
         metavar="IMAGE",
         help="another image: what makes this one like it, with a classifier or without",
@@ -223,10 +223,10 @@ ANALYSIS = (fit(), RESOLUTION, *READING, max_bytes(), *CHECKPOINT)
 def folder(count: int, noun: str) -> tuple[Option, ...]:
     """A folder of images, of which ``count`` are used by default; ``noun`` is what is written for each image."""
     return (
-        option("images", type=Path, help="folder with images, at any depth"),
+        option("images", type=path, help="folder with images, at any depth"),
         option("--count", type=int, default=count, help="how many of them, chosen at random (default: %(default)s)"),
         RESOLUTION,
-        option("-o", "--output", type=Path, default=None, help=f"JSON file for every {noun} of every image"),
+        option("-o", "--output", type=path, default=None, help=f"JSON file for every {noun} of every image"),
         *CHECKPOINT,
     )
 

@@ -6,6 +6,7 @@ DuckDB reads the table, so that sums and rankings work on tables larger than mem
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from vitviz.datasets.request import READABLE_SCHEMAS
 from vitviz.datasets.rows import THUMBNAIL
 from vitviz.errors.extras import extra
 from vitviz.errors.kinds import ConfigError, DataError
+from vitviz.system.paths import user_path
 
 CONFIDENCE = 0.95
 # The unit of measures that lie in [0, 1].
@@ -106,7 +108,7 @@ class Atlas:
     thumbnails: Mapping[str, bytes]
 
 
-def read_atlas(results: Path, memory_bytes: int = MEMORY_BYTES, misclassified: bool = False) -> Atlas:
+def read_atlas(results: str | os.PathLike[str], memory_bytes: int = MEMORY_BYTES, misclassified: bool = False) -> Atlas:
     """Read an atlas from the folder that a batch wrote.
 
     Args:
@@ -118,6 +120,7 @@ def read_atlas(results: Path, memory_bytes: int = MEMORY_BYTES, misclassified: b
         ConfigError: DuckDB is not installed, or there are no results.
         DataError: no picture was analysed, none is misclassified, or the batch has neither a map nor a probe of heads.
     """
+    results = user_path(results)
     request = read_request(results)
     if request["schema"] not in READABLE_SCHEMAS:
         legal = " or ".join(map(str, READABLE_SCHEMAS))

@@ -26,6 +26,7 @@ from vitviz.images.kinds import EXPECTED, HEIC, MAX_PIXELS, START_BYTES, TIFF, k
 from vitviz.images.levels import ARRAY_INSTEAD, Encoding, to_rgb
 from vitviz.images.orientation import EXIF_TRANSPOSE, QUARTER_TURNS, browser_orientation, orientation_of
 from vitviz.images.sources import ImageSource, ValueRange, as_array, as_source, checked_range, eight_bit
+from vitviz.system.paths import missing
 
 MIN_SIDE, MAX_SIDE = 2, 100_000
 # A single letter is a drive, not a scheme. One slash is enough, since pathlib.Path drops the other.
@@ -188,7 +189,7 @@ def _stream(source: object, name: str) -> PictureFile:
             raise ImageError(f"{name}: a pipe, a socket or a device; {EXPECTED}")
         return PictureFile(io.FileIO(source))
     except FileNotFoundError:
-        raise ImageError(f"{name}: no such file; {EXPECTED}") from None
+        raise ImageError(f"{name}: {missing(source, f'; {EXPECTED}')}") from None
     except IsADirectoryError:
         raise ImageError(f"{name}: a directory; {EXPECTED}") from None
     except (OSError, ValueError) as error:

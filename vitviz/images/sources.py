@@ -16,6 +16,7 @@ from PIL import Image
 from vitviz.errors.arguments import number_or_none
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import choices, describe, did_you_mean
+from vitviz.system.paths import user_path
 
 ImageSource = str | os.PathLike[str] | bytes | BinaryIO | Image.Image | np.ndarray | torch.Tensor
 Row = Mapping[str, Any]
@@ -56,9 +57,10 @@ def as_source(source: Any, name: str) -> Any:
     """
     if np.ma.is_masked(source):
         raise ImageError(f"{name}: some of its values are masked; expected all of them, as .filled(0) gives")
-    if isinstance(source, str):
-        return url2pathname(urlsplit(source).path) if source.startswith("file:") else os.path.expanduser(source)
-    if isinstance(source, Image.Image | np.ndarray | torch.Tensor | bytes | os.PathLike):
+    if isinstance(source, str | os.PathLike):
+        text = os.fspath(source)
+        return url2pathname(urlsplit(text).path) if text.startswith("file:") else os.path.expanduser(text)
+    if isinstance(source, Image.Image | np.ndarray | torch.Tensor | bytes):
         return source
     try:
         if isinstance(source, bytearray | memoryview):
@@ -117,7 +119,7 @@ def origin(source: ImageSource | Row, column: str, index: int | None) -> Path | 
     path = value.get("path") if isinstance(value, Mapping) else value
     if isinstance(path, Image.Image):
         path = getattr(path, "filename", None) or None
-    return Path(path) if isinstance(path, str | os.PathLike) else index
+    return user_path(path) if isinstance(path, str | os.PathLike) else index
 
 
 def as_array(tensor: torch.Tensor, name: str) -> np.ndarray:

@@ -26,6 +26,7 @@ from vitviz.images.code_points import UNSPECIFIED, CodePoints
 from vitviz.images.colours import COLOR_PROFILES, ColorProfile, conversion_of_points
 from vitviz.images.image_facts import ImageFacts
 from vitviz.images.kinds import start_of
+from vitviz.system.paths import missing, user_path
 from vitviz.video.facts import DEFAULT_LIMITS, OPEN_OPTIONS, TICKS_PER_SECOND, Clip, ClipFacts, ClipLimits, Frame, pyav
 from vitviz.video.writing import add_sound
 
@@ -308,7 +309,7 @@ def open_video(
         ImageError: there is no such file, it is no clip, has no moving pictures, is larger than its limits, or damaged.
         ConfigError: the extra is not installed.
     """
-    path = Path(path)
+    path = user_path(path)
     return OpenClip(path, legible(name or str(path)), limits, color_profile)
 
 
@@ -333,7 +334,7 @@ def _open_regular(path: Path, name: str, max_bytes: int) -> io.FileIO:
             raise ImageError(f"{name}: an empty file; {EXPECTED}")
         return io.FileIO(path)
     except FileNotFoundError:
-        raise ImageError(f"{name}: no such file; {EXPECTED}") from None
+        raise ImageError(f"{name}: {missing(path, f'; {EXPECTED}')}") from None
     except OSError as error:
         raise ImageError(f"{name}: cannot be read ({error.strerror}); {EXPECTED}") from None
 

@@ -14,6 +14,7 @@ from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.errors.messages import describe
 from vitviz.images.geometry import Geometry
 from vitviz.images.image_facts import ImageFacts
+from vitviz.system.paths import missing, user_path
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -163,14 +164,15 @@ def _values(region: Any, name: str) -> np.ndarray:
     """The pixels of a mask as one number each: ``"height width"``."""
     try:
         if isinstance(region, str | os.PathLike):
-            with Image.open(region) as image:
+            with Image.open(user_path(region)) as image:
                 values = _pixels(image, name)
         elif isinstance(region, Image.Image):
             values = _pixels(region, name)
         else:
             values = np.asarray(region.detach().cpu() if isinstance(region, torch.Tensor) else region)
     except (OSError, ValueError, TypeError, Image.DecompressionBombError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        is_missing = isinstance(error, FileNotFoundError)
+        reason = missing(region) if is_missing else getattr(error, "strerror", None) or str(error)
         raise ImageError(f"{name}: cannot be read ({reason}); {EXPECTED_MASK}") from None
     if values.ndim != 2 or not values.size or values.dtype.kind not in "biuf":
         raise ImageError(f"{name}: {describe(region)} found; {EXPECTED_MASK}")

@@ -48,7 +48,7 @@ def save_checkpoint(path: str | os.PathLike[str], model: Model) -> None:
     True
     """
     instance("model", model, Model, "vitviz.load()")
-    with atomic_write(Path(path)) as stream:
+    with atomic_write(path) as stream:
         write_checkpoint(stream, model)
 
 

@@ -16,6 +16,7 @@ from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, Unknow
 from vitviz.models.devices import usable_device
 from vitviz.models.require import require_vit
 from vitviz.progress import DownloadProgress
+from vitviz.system.paths import user_path
 from vitviz.weights.bundled import BUNDLED, resources
 from vitviz.weights.formats.limits import memory_for, needed_bytes
 from vitviz.weights.formats.paths import path_exists
@@ -138,7 +139,7 @@ def _find(source: str | os.PathLike[str], report: Callable[[DownloadProgress], N
         return Place.published(str(source), origin)
     if not path_exists(source):
         raise CheckpointError(no_checkpoint(source, (*BUNDLED, *ZOO), BUNDLED[0]))
-    return Place(Path(source))
+    return Place(user_path(source))
 
 
 def _read_with_engine(place: Place, stated: Stated, engine: str | None, device: torch.device) -> Reading:

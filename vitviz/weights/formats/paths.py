@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import describe, legible
+from vitviz.system.paths import missing, user_path
 
 
 def path_exists(path: object) -> bool:
-    """Whether a file or folder exists; False for impossible names.
-
-    Raises:
-        CheckpointError: the system cannot tell.
-    """
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        return False
-    try:
-        os.stat(path)
-    # NUL or a lone surrogate in the name.
-    except ValueError:
-        return False
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP):
-            return False
-        raise CheckpointError(f"{path_name(path)}: cannot be read ({error.strerror})") from None
-    return True
+    """Whether a file or folder exists; False for impossible names."""
+    return isinstance(path, str | os.PathLike) and bool(os.fspath(path)) and os.path.exists(user_path(path))
 
 
 def existing_path(path: object, expected: str) -> Path:
@@ -43,8 +28,8 @@ def existing_path(path: object, expected: str) -> Path:
     if not isinstance(path, str | os.PathLike):
         raise CheckpointError(f"{describe(path)}: expected the path of {expected}")
     if not path_exists(path):
-        raise CheckpointError(f"{path_name(path)}: no such file or folder; expected {expected}")
-    return Path(path)
+        raise CheckpointError(f"{path_name(path)}: {missing(path, f'; expected {expected}', 'file or folder')}")
+    return user_path(path)
 
 
 def path_name(path: str | os.PathLike[str]) -> str:
