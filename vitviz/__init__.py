@@ -11,6 +11,7 @@ analysis.rollout(head_fusion="max", discard_ratio=0.9).overlay().save("rollout.p
 import typing as _typing
 from importlib import import_module as _import_module
 from importlib.util import find_spec as _find_spec
+from pkgutil import iter_modules as _iter_modules
 
 if _typing.TYPE_CHECKING:
     from vitviz import analysis as analysis
@@ -39,6 +40,10 @@ if _typing.TYPE_CHECKING:
     from vitviz.attention.token_map import TokenMap
     from vitviz.attention.trace import AttentionTrace
     from vitviz.attribution import METHODS
+    from vitviz.datasets.batch import run_batch
+    from vitviz.datasets.loader import analyze_loader
+    from vitviz.datasets.readers import read_items
+    from vitviz.datasets.request import BatchRequest, MapRequest
     from vitviz.errors.kinds import (
         CheckpointError,
         ConfigError,
@@ -57,8 +62,10 @@ if _typing.TYPE_CHECKING:
     from vitviz.models.targets import Target, contrast, margin
     from vitviz.models.vit import VisionTransformer
     from vitviz.ui.explorer.inline import explore
+    from vitviz.video.film import film
     from vitviz.visualization.heatmaps import Heatmap, Style
-    from vitviz.weights import Model, load, open_snapshot, save_checkpoint
+    from vitviz.visualization.panels import figure
+    from vitviz.weights import Model, list_models, load, open_snapshot, save_checkpoint
 
 __version__ = "0.1.0"
 
@@ -66,6 +73,7 @@ __all__ = [
     "METHODS",
     "Analysis",
     "AttentionTrace",
+    "BatchRequest",
     "CheckpointError",
     "ConfigError",
     "Cost",
@@ -75,6 +83,7 @@ __all__ = [
     "Heatmap",
     "ImageError",
     "LimitError",
+    "MapRequest",
     "MethodError",
     "Model",
     "Prediction",
@@ -90,14 +99,20 @@ __all__ = [
     "VitvizError",
     "analyze",
     "analyze_batch",
+    "analyze_loader",
     "contrast",
     "cost",
     "explore",
+    "figure",
+    "film",
     "likeness",
+    "list_models",
     "load",
     "margin",
     "open_image",
     "open_snapshot",
+    "read_items",
+    "run_batch",
     "save_checkpoint",
 ]
 
@@ -107,6 +122,7 @@ _MODULES = {
     "METHODS": "vitviz.attribution",
     "Analysis": "vitviz.analysis.analysis",
     "AttentionTrace": "vitviz.attention.trace",
+    "BatchRequest": "vitviz.datasets.request",
     "CheckpointError": "vitviz.errors.kinds",
     "ConfigError": "vitviz.errors.kinds",
     "Cost": "vitviz.analysis.costs",
@@ -116,6 +132,7 @@ _MODULES = {
     "Heatmap": "vitviz.visualization.heatmaps",
     "ImageError": "vitviz.errors.kinds",
     "LimitError": "vitviz.errors.kinds",
+    "MapRequest": "vitviz.datasets.request",
     "MethodError": "vitviz.errors.kinds",
     "Model": "vitviz.weights",
     "Prediction": "vitviz.analysis.predictions",
@@ -131,14 +148,20 @@ _MODULES = {
     "VitvizError": "vitviz.errors.kinds",
     "analyze": "vitviz.analysis.encoder",
     "analyze_batch": "vitviz.analysis.batches",
+    "analyze_loader": "vitviz.datasets.loader",
     "contrast": "vitviz.models.targets",
     "cost": "vitviz.analysis.encoder",
     "explore": "vitviz.ui.explorer.inline",
+    "figure": "vitviz.visualization.panels",
+    "film": "vitviz.video.film",
     "likeness": "vitviz.analysis.likeness",
+    "list_models": "vitviz.weights",
     "load": "vitviz.weights",
     "margin": "vitviz.models.targets",
     "open_image": "vitviz.images.opening",
     "open_snapshot": "vitviz.weights",
+    "read_items": "vitviz.datasets.readers",
+    "run_batch": "vitviz.datasets.batch",
     "save_checkpoint": "vitviz.weights",
 }
 
@@ -159,4 +182,5 @@ if not _typing.TYPE_CHECKING:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    # With the packages, whether they are imported yet or not.
+    return sorted({*globals(), *__all__, *(name for _, name, _ in _iter_modules(__path__))})

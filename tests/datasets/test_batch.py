@@ -58,6 +58,28 @@ def test_a_range_of_values_is_applied_and_assumptions_are_kept(model: Model, tmp
         BatchRequest(model, value_range=(1, 0))
 
 
+def test_a_batch_takes_a_source_and_paths_as_they_are_written(
+    model: Model, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(photos.parent))
+    whole = vitviz.run_batch(asked(model), f"~/{photos.name}", str(tmp_path / "whole"))
+    assert whole.analysed == COUNT - 1
+    paths = [f"~/{photos.name}/00.png", photos / "01.png"]
+    assert vitviz.run_batch(asked(model), paths, f"~/{photos.name}-out").analysed == 2
+    expected, found = rows(tmp_path / "whole"), rows(photos.with_name(f"{photos.name}-out"))
+    assert list(found) == list(map(str, paths))
+    assert [row["sha256"] for row in found.values()] == [expected[name]["sha256"] for name in ("00.png", "01.png")]
+
+
+def test_a_request_of_something_else_says_what_is_expected(model: Model) -> None:
+    with pytest.raises(ConfigError, match=r"maps: 'rollout' found; expected a MapRequest"):
+        BatchRequest(model, maps=("rollout",))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"request: a Model found; expected a BatchRequest, such as vitviz\.Batch"):
+        run_batch(model, ["a.png"], "out")  # type: ignore[arg-type]
+    with pytest.raises(MethodError, match="MapRequest has no parameter 'params'"):
+        MapRequest("rollout", params={})  # type: ignore[call-arg]
+
+
 @pytest.mark.parametrize("fit", [None, "native"])
 def test_every_row_is_what_the_library_says_of_the_picture(
     model: Model, photos: Path, tmp_path: Path, fit: str | None

@@ -151,7 +151,7 @@ def test_a_wrong_source_is_one_sentence(photos: Path, tmp_path: Path, monkeypatc
     of_parquet(photos)
     pyarrow.parquet.write_table(pa.table({"image": [1, 2]}), tmp_path / "numbers.parquet")
     for source, column, words in (
-        ("absent", "image", "no such file or folder, or of an unknown kind; expected "),
+        ("absent", "image", f"no such file or folder in {tmp_path}, or of an unknown kind; expected "),
         ("absent.jpg", "image", "no such file or folder"),
         ("empty", "image", "no picture in it; expected a folder with pictures"),
         ("none*.png", "image", "no picture in it; expected a pattern"),

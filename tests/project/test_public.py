@@ -34,6 +34,21 @@ def test_type_checkers_see_what_is_imported_on_first_use() -> None:
     assert sorted(alias.name for node in modules for alias in node.names) == sorted({*ROOMS} - INTERNAL)
 
 
+def test_packages_and_what_is_called_are_found_by_tab() -> None:
+    assert {"figure", "film", "list_models", "run_batch", *sorted({*ROOMS} - INTERNAL)} <= set(dir(vitviz))
+
+
+def test_no_name_hides_a_package() -> None:
+    """``vitviz.metrics`` is the package in every order of imports."""
+    assert not set(ROOMS) & set(vitviz.__all__)
+    packages = [module for module in MODULES if module.name == "__init__.py" and module.parent != ROOT / "vitviz"]
+    for package in packages:
+        inner = {path.parent.name for path in package.parent.glob("*/__init__.py")}
+        name = ".".join(package.parent.relative_to(ROOT).parts)
+        imports = [node for node in parsed(package).body if isinstance(node, ast.ImportFrom) and node.module != name]
+        assert not inner & {alias.asname or alias.name for node in imports for alias in node.names}, package
+
+
 @pytest.mark.parametrize("name", [name for name in vitviz.__all__ if not name.isupper()])
 def test_every_public_name_is_documented(name: str) -> None:
     public = getattr(vitviz, name)
@@ -93,7 +108,7 @@ HEAVY = {"gradio", "huggingface_hub", "matplotlib", "scipy"}
 ABSENT = ("tqdm", "tensorboard")
 # What no public name needs before it is called, though `from vitviz import *` imports all of them.
 UNUSED = (
-    *("callbacks", "cli", "datasets", "evaluation", "training", "ui.app", "ui.server", "worker"),
+    *("callbacks", "cli", "training", "ui.app", "ui.server", "worker"),
     *("weights.conversion", "weights.families", "weights.formats.files", "weights.hub", "weights.metadata.sidecars"),
     *("weights.modules", "weights.sources", "weights.packages", "weights.read", "weights.text_tower"),
 )

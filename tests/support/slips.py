@@ -36,7 +36,7 @@ ROLLOUT = (
 CV2 = "cv2.imread gives None for a file that it cannot read"
 KINDS = "expected a path, bytes, a PIL image, a NumPy array or a tensor"
 NO_CHECKPOINT = "neither a checkpoint's name nor a file or folder; "
-LISTED = "`vitviz models` lists the names, 'vitviz-photos' is bundled"
+LISTED = "vitviz.list_models() or `vitviz models` lists the names, 'vitviz-photos' is bundled"
 BY_NAME = "expected maps by name, such as {'rollout': analysis.rollout()}"
 
 SLIPS: list[tuple[str, type[VitvizError], str]] = [

@@ -58,6 +58,23 @@ def test_every_frame_s_map_is_what_the_library_says_of_that_frame(
     assert len(np.unique(values.round(6).reshape(COUNT, -1), axis=0)) > COUNT // 2
 
 
+def test_film_is_the_video_in_one_call(
+    model: Model, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    settings: dict[str, Any] = {"fit": "native", "smoothing_seconds": 0.1, "caption": False}
+    request = video_request(model, parameters={"discard_ratio": 0.5}, style=Style("viridis"), **settings)
+    expected = render_video(request, clip, tmp_path / "expected.mp4", numbers=tmp_path / "expected.npz")
+    options = {"style": "viridis", "numbers": "~/maps.npz", **settings}
+    summary = vitviz.film(str(clip), model, "~/maps.mp4", parameters={"discard_ratio": 0.5}, **options)
+    assert (summary.frames, summary.sound, summary.caption) == (expected.frames, expected.sound, expected.caption)
+    assert (tmp_path / "maps.mp4").read_bytes() == (tmp_path / "expected.mp4").read_bytes()
+    for found, same in zip(*map(read_numbers, (tmp_path / "maps.npz", tmp_path / "expected.npz")), strict=True):
+        np.testing.assert_array_equal(found, same)
+    with pytest.raises(vitviz.ConfigError, match=r"expected the source first: film\(source, model\)"):
+        vitviz.film(model, str(clip), "maps.mp4")  # type: ignore[arg-type]
+
+
 def test_frames_are_drawn_on_one_scale_at_their_own_times(model: Model, tmp_path: Path) -> None:
     clip = write_clip(tmp_path / "clip.mkv", COUNT, (360, 200), times=UNEVEN)
     style = Style("viridis", 0.8, scale="robust")

@@ -130,7 +130,9 @@ def test_an_unknown_name_is_answered_with_near_ones(server: HubServer, told: Cal
     assert f"'{NAME}'" in message.split("?")[0]
     assert "'vitviz-photos'" in told("vitviz_photos").split("?")[0]
     for name in ("zzz", "dino_vits_smal"):
-        assert told(name).endswith("`vitviz models` lists the names, 'vitviz-photos' is bundled")
+        assert told(name).endswith(
+            "vitviz.list_models() or `vitviz models` lists the names, 'vitviz-photos' is bundled"
+        )
     assert "did you mean" not in told("zzz")
     assert not server.log
 

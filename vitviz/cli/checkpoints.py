@@ -10,12 +10,15 @@ from typing import Any
 
 from vitviz.cli.output import LINE_CHARS, print_json, reporting, spelled
 from vitviz.errors.messages import listing
-from vitviz.weights import BUNDLED, ZOO, Model, NamedModel, resources
+from vitviz.weights import Model, list_models, resources
 from vitviz.weights.hub.names import is_cached
 from vitviz.weights.overrides import Stated, parse_overrides
-from vitviz.weights.read import Reading, read
+from vitviz.weights.read import Reading
 from vitviz.weights.sources import read_source
 from vitviz.weights.verify import PHOTO, verify
+
+# What --json prints of a checkpoint that has a name.
+FIELDS = ("name", "family", "title", "repository", "megabytes", "licence", "input_size", "known_for")
 
 
 def read_with_bar(checkpoint: str, family: str | None, overrides: list[str], **options: Any) -> Reading:
@@ -31,33 +34,24 @@ def load_with_bar(checkpoint: str, family: str | None, overrides: list[str], dev
 
 def run_models(json: bool) -> None:
     """List the checkpoints that have a name."""
-    bundled = [read(resources("checkpoints") / f"{name}.safetensors").model for name in BUNDLED]
+    models = list_models()
+    there = {each.name for each in models if not each.repository or is_cached(each.repository)}
     if json:
-        named = [_record(each, downloaded=is_cached(each.repository)) for each in ZOO.values()]
-        own = [_record(None, True, name=each.name, input_size=each.preprocessing.height) for each in bundled]
-        print_json(named + own)
+        print_json(
+            [{name: getattr(each, name) for name in FIELDS} | {"downloaded": each.name in there} for each in models]
+        )
         return
     family = known_for = ""
-    for model in ZOO.values():
+    for model in models:
         if model.family != family:
             print(f"\n{model.family}")
         # Print a description that several models of a family share only once.
         if (model.family, model.known_for) != (family, known_for):
             print(textwrap.fill(model.known_for, LINE_CHARS, initial_indent="  ", subsequent_indent="  "))
         family, known_for = model.family, model.known_for
-        cost = "downloaded" if is_cached(model.repository) else f"{model.megabytes:,.0f} MB to download"
-        print(f"  {model.name:<24} {model.title}, {model.input_size} pixels, {model.licence}, {cost}")
-        print(f"  {'':<24} hf:{model.repository}")
-    print("\nBundled")
-    for each in bundled:
-        classes, side = len(each.labels), each.preprocessing.height
-        print(f"  {each.name:<24} ViT trained by vitviz, {classes} classes, {side} pixels")
-
-
-def _record(model: NamedModel | None, downloaded: bool, **others: Any) -> dict[str, Any]:
-    """What ``--json`` prints of a checkpoint that has a name; null for what a bundled one has not."""
-    fields = ("name", "family", "title", "repository", "megabytes", "licence", "input_size", "known_for")
-    return {name: getattr(model, name, None) for name in fields} | {"downloaded": downloaded} | others
+        cost = "downloaded" if model.name in there else f"{model.megabytes:,.0f} MB to download"
+        download = f", {cost}\n  {'':<24} hf:{model.repository}" if model.repository else ""
+        print(f"  {model.name:<24} {model.title}, {model.input_size} pixels, {model.licence}{download}")
 
 
 def run_inspect(checkpoint: str, family: str | None, overrides: list[str]) -> None:

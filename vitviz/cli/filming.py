@@ -10,10 +10,10 @@ from vitviz.attribution.methods import MethodName
 from vitviz.cli.checkpoints import load_with_bar
 from vitviz.cli.grammar import AUTO
 from vitviz.cli.output import note, reporting, spelled
-from vitviz.datasets import MapRequest
 from vitviz.images.preprocessing import Fit
 from vitviz.video.clips import open_video
-from vitviz.video.render import COMPUTING, DRAWING, VideoRequest, VideoSummary, render_video
+from vitviz.video.film import film
+from vitviz.video.render import COMPUTING, DRAWING, VideoSummary
 from vitviz.video.writing import container_of
 from vitviz.visualization.colormaps import ColormapName
 from vitviz.visualization.heatmaps import Style
@@ -42,24 +42,28 @@ def run(
 ) -> None:
     """Write the video."""
     low, high = percentiles
-    style = Style(colormap, opacity, smooth, grid, scale=scale, percentiles=(low, high))
+    options: dict[str, Any] = {
+        "style": Style(colormap, opacity, smooth, grid, scale=scale, percentiles=(low, high)),
+        "fit": fit,
+        "resolution": resolution,
+        "smoothing_seconds": smoothing_seconds,
+        "longest_side": longest_side,
+        "caption": caption,
+        "numbers": numbers,
+        "batch_size": None if batch_size == AUTO else int(batch_size),
+        "max_bytes": max_bytes,
+    }
     # Check the paths before the model is loaded.
     container_of(output)
     with open_video(source):
         pass
     model = load_with_bar(**load_options)
-    request = VideoRequest(model, MapRequest(*map), fit, resolution, style, smoothing_seconds, longest_side, caption)
-    size = None if batch_size == AUTO else int(batch_size)
-    summary = _with_bars(request, source, output, numbers=numbers, batch_size=size, max_bytes=max_bytes)
+    with reporting(desc=COMPUTING, unit=" frames") as computing, reporting(desc=DRAWING, unit=" frames") as drawing:
+        bars = {COMPUTING: computing, DRAWING: drawing}
+        summary = film(source, model, output, *map, report=lambda phase, state: bars[phase](state), **options)
     for sentence in summary.assumptions:
         note(f"{source}: assumed: {spelled(sentence)}")
     _print(summary, output, numbers)
-
-
-def _with_bars(request: VideoRequest, source: Path, output: Path, **options: Any) -> VideoSummary:
-    with reporting(desc=COMPUTING, unit=" frames") as computing, reporting(desc=DRAWING, unit=" frames") as drawing:
-        bars = {COMPUTING: computing, DRAWING: drawing}
-        return render_video(request, source, output, report=lambda phase, state: bars[phase](state), **options)
 
 
 def _print(summary: VideoSummary, output: Path, numbers: Path | None) -> None:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from vitviz.analysis.encoder import MAX_BYTES
 from vitviz.datasets.cluster import Cluster, RayRows
 from vitviz.datasets.output import OutputFolder, key_digest
-from vitviz.datasets.readers import Item
+from vitviz.datasets.readers import Item, read_items
 from vitviz.datasets.request import BatchRequest
 from vitviz.datasets.rows import INSIDE_AREA, blank_result, schema
 from vitviz.datasets.true_classes import folder_of
 from vitviz.datasets.work import FILE_DIGEST_BYTES, WORKERS, BatchSettings, RowComputer, UnprocessedPictures
 from vitviz.datasets.writers import Writer
-from vitviz.errors.arguments import word
+from vitviz.errors.arguments import instance, named_arguments, word
 from vitviz.errors.kinds import ConfigError
 from vitviz.progress import Progress
+from vitviz.system.paths import user_path
 
 LOCAL, RAY = "local", "ray"
 ENGINES = {LOCAL: "in this process", RAY: "Ray Data, on this machine or on a cluster"}
@@ -64,10 +65,11 @@ class Summary:
     unmasked: int = 0
 
 
+@named_arguments(ConfigError)
 def run_batch(
     request: BatchRequest,
-    items: Iterable[Item],
-    output: Path,
+    items: str | os.PathLike[str] | Iterable[Item | str | os.PathLike[str]],
+    output: str | os.PathLike[str],
     *,
     batch_size: int | None = None,
     max_bytes: int = MAX_BYTES,
@@ -86,8 +88,8 @@ def run_batch(
 
     Args:
         request: what is computed for every picture.
-        items: the pictures, as :func:`vitviz.datasets.read_items` gives them. The engine ``"ray"`` turns them into a
-            list first, unless their source streams.
+        items: the pictures: a source as :func:`vitviz.read_items` takes it, what that gives, or a list of paths. The
+            engine ``"ray"`` turns them into a list first, unless their source streams.
         output: an empty or new folder, or that of a run with the same request.
         batch_size: most pictures that are encoded together; by default chosen from :func:`vitviz.cost` and the free
             memory.
@@ -106,7 +108,17 @@ def run_batch(
             longer that of its row; or the engine is unknown, not installed, or cannot reach its cluster.
         DataError: the cluster failed.
         MethodError, QueryError: the model does not support the request: it has no such class, layer, head or token.
+
+    >>> request = vitviz.BatchRequest(model, maps=(vitviz.MapRequest("rollout"),))
+    >>> summary = vitviz.run_batch(request, ["cat.jpg", "flower.jpg"], "rows")
+    >>> summary.analysed
+    2
     """
+    instance("request", request, BatchRequest, "vitviz.BatchRequest(model, (vitviz.MapRequest('rollout'),))")
+    pictures: Any = read_items(items) if isinstance(items, str | os.PathLike) else items
+    if isinstance(pictures, list | tuple):
+        pictures = [each if isinstance(each, Item) else Item(str(each), user_path(each)) for each in pictures]
+    output = user_path(output)
     word("engine", engine, ENGINES, ConfigError)
     if engine == LOCAL and cluster not in (None, Cluster()):
         raise ConfigError(f"{cluster}: the engine 'local' has no cluster; expected engine 'ray'")
@@ -119,8 +131,8 @@ def run_batch(
         if retry_failed:
             folder.drop_failures()
         table = _Table(folder, columns)
-        started, unprocessed = time.monotonic(), UnprocessedPictures(items, *table.begin(settings))
-        total = len(items) if isinstance(items, list | tuple) else 0
+        started, unprocessed = time.monotonic(), UnprocessedPictures(pictures, *table.begin(settings))
+        total = len(pictures) if isinstance(pictures, list) else 0
         rows = source.rows(unprocessed)
         try:
             for row in rows:

@@ -18,7 +18,7 @@ from vitviz.analysis.encoder import KEEP_BYTES, MAX_BYTES, Encoder, check_order
 from vitviz.attention.precision import Precision
 from vitviz.datasets.request import BatchRequest
 from vitviz.datasets.rows import FileInfo, compute_results, row_of
-from vitviz.errors.arguments import instance
+from vitviz.errors.arguments import instance, named_arguments
 from vitviz.errors.kinds import ConfigError, ImageError, LimitError
 from vitviz.errors.messages import choices, describe
 from vitviz.images.colours import ColorProfile
@@ -32,6 +32,7 @@ from vitviz.weights import Model
 MAX_OVERSHOOT = 0.15
 
 
+@named_arguments(ConfigError)
 def analyze_loader(
     loader: Iterable[Any],
     model: Model,
@@ -71,6 +72,10 @@ def analyze_loader(
         ConfigError: as :func:`vitviz.analyze`, or there are no pictures in a batch.
         ImageError: an input or a picture cannot be used.
         LimitError: one picture alone needs more than ``max_bytes``.
+
+    >>> [(batch, [each])] = vitviz.analyze_loader([["cat.jpg"]], model)
+    >>> each.predictions(1)[0].label
+    'cat'
     """
     check_order("analyze_loader", loader, model)
     opening: dict[str, Any] = {"value_range": value_range, "column": column, "color_profile": color_profile}

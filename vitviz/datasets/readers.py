@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import io
+import os
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -13,10 +14,12 @@ from typing import Any
 import numpy as np
 
 from vitviz.datasets.hub import HUB_PREFIX, SOURCE_FORMAT, hub_cells
+from vitviz.errors.arguments import named_arguments
 from vitviz.errors.kinds import DataError
 from vitviz.errors.messages import choices, utf8
 from vitviz.images.kinds import MAX_NAMES, START_BYTES, described, is_hidden, is_picture, picture_files
 from vitviz.images.sources import COLUMN
+from vitviz.system.paths import missing
 
 # Larger members of an archive are not read.
 MAX_PICTURE_BYTES = 2**30
@@ -67,8 +70,9 @@ class Items:
         DataError: there is no such source, or it holds no picture. If it is damaged, iterating raises the error.
     """
 
-    def __init__(self, source: str, column: str = COLUMN) -> None:
-        self.source, self.column, self.reader = source, column, reader_of(source)
+    def __init__(self, source: str | os.PathLike[str], column: str = COLUMN) -> None:
+        self.source, self.column = os.path.expanduser(os.fspath(source)), column
+        self.reader = reader_of(self.source)
         if next(iter(self), None) is None:
             raise DataError(f"{source}: no picture in it; expected {self.reader.name}")
 
@@ -86,7 +90,8 @@ class Items:
         return Items, (self.source, self.column)
 
 
-def read_items(source: str, column: str = COLUMN) -> Items:
+@named_arguments(DataError)
+def read_items(source: str | os.PathLike[str], column: str = COLUMN) -> Items:
     """The pictures of a source, in an order that is the same every time.
 
     Args:
@@ -96,6 +101,9 @@ def read_items(source: str, column: str = COLUMN) -> Items:
 
     Raises:
         DataError: there is no such source, it holds no picture, or it is damaged.
+
+    >>> [item.key for item in vitviz.read_items("*.jpg")]
+    ['cat.jpg', 'flower.jpg']
     """
     return Items(source, column)
 
@@ -109,7 +117,7 @@ def reader_of(source: str) -> Reader:
     reader = next((each for each in READERS if each.takes(source)), None)
     if reader is None:
         kinds = choices([each.name for each in READERS])
-        raise DataError(f"{source}: no such file or folder, or of an unknown kind; expected {kinds}")
+        raise DataError(f"{source}: {missing(source, f', or of an unknown kind; expected {kinds}', 'file or folder')}")
     return reader
 
 

@@ -17,7 +17,7 @@ from vitviz.attribution import METHODS
 from vitviz.attribution.methods import MethodName, record_and_arguments
 from vitviz.datasets.masks import mask_of
 from vitviz.datasets.true_classes import class_names
-from vitviz.errors.arguments import word
+from vitviz.errors.arguments import instance, named_fields, word
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.errors.messages import listing
 from vitviz.evaluation.probes import PROBES
@@ -27,15 +27,17 @@ from vitviz.images.measuring import noise
 from vitviz.images.preprocessing import Fit, Preprocessing
 from vitviz.images.sources import ValueRange, checked_range
 from vitviz.models.targets import Target
+from vitviz.system.paths import missing, user_path
 from vitviz.visualization.regions import NO_SHARE_OF_SIGNED, checked_box
 from vitviz.weights import Model
 
 SCHEMA_VERSION = 6
 READABLE_SCHEMAS = (5, SCHEMA_VERSION)
 """Those of which an atlas can be made; 5 has two columns more."""
-PREDICTION_COUNT = 5
+PREDICTION_COUNT, EXAMPLE = 5, "vitviz.MapRequest('rollout')"
 
 
+@named_fields(MethodError)
 @dataclass(frozen=True)
 class MapRequest:
     """A map of every picture.
@@ -47,6 +49,9 @@ class MapRequest:
 
     Raises:
         MethodError: there is no such method, it has no such parameter, or a value cannot be written as JSON.
+
+    >>> vitviz.MapRequest("rollout", {"discard_ratio": 0.9}).name
+    'rollout:discard_ratio=0.9'
     """
 
     method: MethodName
@@ -65,6 +70,7 @@ class MapRequest:
         return f"{self.method}:{words}" if words else self.method
 
     def to_json(self) -> dict[str, Any]:
+        """The request as JSON, its parameters by name."""
         return {"method": self.method, "parameters": dict(sorted(self.parameters.items()))}
 
 
@@ -72,6 +78,7 @@ def _text(value: Any) -> str:
     return "x".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
+@named_fields(ConfigError)
 @dataclass(frozen=True)
 class BatchRequest:
     """The maps and probes of every picture, and the model.
@@ -90,6 +97,10 @@ class BatchRequest:
             folder of masks, the box is none, or ``model`` is not a :class:`vitviz.Model`.
         MethodError: there is no such probe, it needs no picture, the model does not support a map or probe, or a map
             is signed beside masks or a box.
+
+    >>> request = vitviz.BatchRequest(model, maps=(vitviz.MapRequest("rollout"), vitviz.MapRequest("relevance")))
+    >>> [each.name for each in request.maps]
+    ['rollout', 'relevance']
     """
 
     model: Model
@@ -105,15 +116,19 @@ class BatchRequest:
     def __post_init__(self) -> None:
         object.__setattr__(self, "value_range", checked_range(self.value_range))
         config = self.encoder().model.network.config
+        maps = self.maps if isinstance(self.maps, list | tuple) else [self.maps]
+        object.__setattr__(self, "maps", tuple(instance("maps", each, MapRequest, EXAMPLE) for each in maps))
         if self.box is not None:
             object.__setattr__(self, "box", checked_box(self.box))
         if self.masks is not None:
             # Workers of a cluster run in folders of their own.
-            object.__setattr__(self, "masks", Path(self.masks).absolute())
+            object.__setattr__(self, "masks", user_path(self.masks).absolute())
             if self.box is not None:
                 raise ConfigError("masks and box: both given; expected one of them")
             if not Path(self.masks).is_dir():
-                raise ConfigError(f"masks {self.masks}: no such folder; expected one with a mask of each picture")
+                raise ConfigError(
+                    f"masks: {missing(self.masks, '; expected one with a mask of each picture', 'folder')}"
+                )
         for names in ([each.name for each in self.maps], list(self.probes)):
             duplicates = sorted({name for name in names if names.count(name) > 1})
             if duplicates:

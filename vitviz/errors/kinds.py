@@ -23,7 +23,7 @@ class VitvizError(Exception):
     ...     vitviz.analyze("missing.jpg", model)
     ... except vitviz.VitvizError as error:
     ...     print(error)
-    missing.jpg: no such file; expected a JPEG, PNG, WEBP, GIF, TIFF, BMP, PPM or AVIF file
+    missing.jpg: no such file in ...; expected a JPEG, PNG, WEBP, GIF, TIFF, BMP, PPM or AVIF file
     """
 
 
@@ -53,7 +53,7 @@ class CheckpointError(VitvizError):
     >>> vitviz.load("missing.pth")
     Traceback (most recent call last):
         ...
-    vitviz.errors.kinds.CheckpointError: 'missing.pth': neither a checkpoint's name nor a file or folder; ...
+    vitviz.errors.kinds.CheckpointError: 'missing.pth': neither a checkpoint's name nor a file or folder ...
 
     Attributes:
         architectures: timm's names that fit a file that states none; ``architecture=…`` with one of them opens it.

@@ -50,7 +50,7 @@ def figure(
         QueryError: a map has no such patch.
 
     >>> maps = [analysis.attention(layer=layer) for layer in (0, 4, 7)]
-    >>> figure(maps, names=["layer 0", "layer 4", "layer 7"], caption=False).savefig("figure.pdf")
+    >>> vitviz.figure(maps, names=["layer 0", "layer 4", "layer 7"], caption=False).savefig("figure.pdf")
     """
     is_sequence = isinstance(heatmaps, Sequence) and all(isinstance(each, Heatmap) for each in heatmaps)
     if not is_sequence or not 1 <= len(heatmaps) <= MAX_PANELS:

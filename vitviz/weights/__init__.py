@@ -4,6 +4,7 @@ Only what is light is imported here; families, formats, the hub and text towers 
 """
 
 from vitviz.weights.bundled import BUNDLED, resources
+from vitviz.weights.catalogue import list_models
 from vitviz.weights.load import load
 from vitviz.weights.model import Model
 from vitviz.weights.native import save_checkpoint
@@ -16,6 +17,7 @@ __all__ = [
     "Model",
     "NamedModel",
     "find_snapshots",
+    "list_models",
     "load",
     "open_snapshot",
     "resources",

@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from itertools import islice
 
-from vitviz.errors.messages import describe, nearest
+from vitviz.errors.messages import choices, describe, nearest
+from vitviz.system.paths import missing
 from vitviz.weights.formats.names import is_weight_file
 from vitviz.weights.model import Model
 
@@ -21,6 +22,8 @@ HUB_ADDRESS = re.compile(
 )
 # Limits of proposed patterns: prefixes of a key that are tried, and letters of all patterns.
 MAX_STARTS, MAX_PATTERN_CHARS = 4, 300
+# Names of checkpoints that a message proposes.
+MAX_NAMES = 4
 
 
 def no_checkpoint(source: object, names: Iterable[str], bundled: str) -> str:
@@ -40,16 +43,31 @@ def no_checkpoint(source: object, names: Iterable[str], bundled: str) -> str:
         return f"the class {source.__name__}: expected a module made of it, with weights, in evaluation mode"
     if isinstance(source, Model):
         return f"{source!r}: loaded already; expected it as it is, such as vitviz.analyze(image, model)"
-    suggestion, text = "", str(source) if isinstance(source, os.PathLike) else source
+    suggestion = place = ""
+    text = str(source) if isinstance(source, os.PathLike) else source
     if isinstance(text, str):
-        closest, repository = nearest(text, names), HUB_ADDRESS.fullmatch(text)
-        suggestion = "" if closest is None else f"did you mean {closest!r}? "
-        if repository is not None and not is_weight_file(text):
+        close, repository = close_names(text, names), HUB_ADDRESS.fullmatch(text)
+        suggestion = f"did you mean {choices(close)}? " if close else ""
+        if is_weight_file(text) or (repository is None and "/" in text):
+            place = f" ({missing(text)})"
+        elif repository is not None:
             suggestion += f"of the hub, write {HUB + repository[1]!r}; "
     return (
-        f"{describe(text)}: neither a checkpoint's name nor a file or folder; {suggestion}"
-        f"`vitviz models` lists the names, {bundled!r} is bundled"
+        f"{describe(text)}: neither a checkpoint's name nor a file or folder{place}; {suggestion}"
+        f"vitviz.list_models() or `vitviz models` lists the names, {bundled!r} is bundled"
     )
+
+
+def close_names(text: str, names: Iterable[str]) -> list[str]:
+    """Names that a text is a part of, or that are a part of it; else the most similar one, if there is one.
+
+    >>> close_names("dino", ["dino_vits16", "mae_vitb16", "dino_vits8"])
+    ['dino_vits16', 'dino_vits8']
+    """
+    plain = {name: re.sub(r"\W|_", "", name.casefold()) for name in (text, *names)}
+    wanted = plain.pop(text, "")
+    close = [name for name, letters in plain.items() if len(wanted) > 2 and (wanted in letters or letters in wanted)]
+    return close[:MAX_NAMES] or [name for name in [nearest(text, plain)] if name is not None]
 
 
 def ignore_argument(keys: Iterable[str], needed: Collection[str]) -> str:

@@ -14,7 +14,7 @@ class NamedModel:
         name: what ``load`` takes.
         family: the group that lists show it in.
         title: common name of its architecture.
-        repository: on the Hugging Face hub.
+        repository: on the Hugging Face hub; empty for a bundled one.
         megabytes: size of the download in millions of bytes.
         licence: of the weights.
         input_size: side of its input in pixels.
