@@ -225,6 +225,23 @@ def test_a_notebook_shows_the_first_map_that_the_model_can_have(
     assert "rollout: not of this model" in page and "<img" not in page
 
 
+@pytest.mark.parametrize(
+    ("options", "words", "card"),
+    [
+        ({"classes": 5}, "; of 5 classes: ", "Of the 5 things it knows:"),
+        ({"classes": 1, "probability": "sigmoid"}, "; of 1 class: ", "Of the 1 thing it knows:"),
+        ({"classes": 2, "probability": "none"}, "", ""),
+        ({"classes": 0}, "", ""),
+    ],
+)
+def test_an_answer_says_of_how_many(make_model: MakeModel, options: dict[str, Any], words: str, card: str) -> None:
+    analysis = analyze(photo(), make_model(**options))
+    shown, page = repr(analysis), analysis._repr_html_()
+    assert words in shown and card in page
+    if not card:
+        assert "patches)" in shown and "classes" not in shown and "it knows" not in page
+
+
 def test_maps_to_be_scored_are_those_of_the_picture_and_of_the_input(make_model: MakeModel) -> None:
     model, picture = make_model(), photo(0, 40, 20)
     analysis = vitviz.analyze(picture, model, "squash")

@@ -106,10 +106,10 @@ class Analysis(MethodMaps, AttributeAdvice):
         layout = self.trace.layout
         image = "an image" if self.source is None else f"image {self.source}"
         best = self.predictions(1) if self.model.gives_probabilities else ()
-        predictions = "".join(f"; {each.label}, {each.probability:.0%}" for each in best)
-        size = f"{self.trace.layers} layers × {self.trace.heads} heads"
-        grid = f"{layout.grid_height}×{layout.grid_width} patches"
-        return f"Analysis({image} by {self.model.name!r}: {size}, {grid}{predictions})"
+        classes = f"{len(self.model.labels):,} class{'es' * (len(self.model.labels) != 1)}"
+        predictions = "".join(f"; of {classes}: {each.label}, {each.probability:.0%}" for each in best)
+        heads, grid = f"{self.trace.layers} layers × {self.trace.heads} heads", f"{layout.grid_height}×{layout.grid_width}"
+        return f"Analysis({image} by {self.model.name!r}: {heads}, {grid} patches{predictions})"
 
     def _repr_html_(self) -> str:
         """The HTML that a notebook shows."""

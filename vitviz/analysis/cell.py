@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # The cell shows the first of these maps that the model can have.
 CELL_METHODS: tuple[MethodName, ...] = ("rollout", "attention")
-SIDE_PX, JPEG_QUALITY, PREDICTION_COUNT = 420, 88, 5
+SIDE_PX, JPEG_QUALITY = 420, 88
 
 
 def cell_html(analysis: Analysis) -> str:
@@ -24,7 +24,9 @@ def cell_html(analysis: Analysis) -> str:
     layout, trace = analysis.trace.layout, analysis.trace
     size = f"{trace.layers} layers × {trace.heads} heads, {layout.grid_height}×{layout.grid_width} patches"
     picture, caption = _picture(analysis)
-    table = analysis.predictions(PREDICTION_COUNT)._repr_html_() if analysis.model.gives_probabilities else "<br>"
+    table, count = "<br>", len(analysis.model.labels)
+    if analysis.model.gives_probabilities:
+        table += f"Of the {count:,} thing{'s' * (count != 1)} it knows:{analysis.predictions(5)._repr_html_()}"
     assumptions = "".join(f"<br>Assumed: {escape(each)}." for each in analysis.prepared.assumptions)
     return (
         '<div style="display:flex;flex-wrap:wrap;gap:16px;font:14px/1.4 system-ui,sans-serif">'

@@ -235,7 +235,7 @@ def analyze(
             runs out of memory.
 
     >>> vitviz.analyze("cat.jpg", model, "squash")
-    Analysis(image cat.jpg by 'vitviz-photos': 8 layers × 6 heads, 14×14 patches; cat, 73%)
+    Analysis(image cat.jpg by 'vitviz-photos': 8 layers × 6 heads, 14×14 patches; of 108 classes: cat, 73%)
     """
     check_order("analyze", image, model)
     encoder = Encoder(
