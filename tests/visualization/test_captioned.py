@@ -112,6 +112,8 @@ def test_panels_have_letters_names_and_what_is_not_switched_off() -> None:
     assert [texts(part)[:2] for part in whole.subfigs[:3]] == [["a", "layer 0"], ["b", "layer 4"], ["c", "rollout"]]
     assert [len(part.axes) for part in whole.subfigs] == [2, 2, 2, 0]
     check_apart(whole, [each for part in whole.subfigs for each in (*part.axes, *part.texts)])
+    long = figure_of(maps, names=["a name of several words, longer than its picture is wide, " * 4] * 3)
+    check_apart(long, [each for part in long.subfigs for each in (*part.axes, *part.texts)])
     plain = figure_of(maps[:2], "viridis", legend=False, caption=False)
     assert [texts(part) for part in plain.subfigs] == [["a"], ["b"]]
     assert [len(part.axes) for part in plain.subfigs] == [1, 1]

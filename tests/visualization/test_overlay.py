@@ -160,11 +160,12 @@ def test_a_mark_is_a_black_and_white_frame_around_its_patch_and_nothing_else(mar
     heatmap = heatmap_over(torch.rand(3, 4), Image.new("RGB", (80, 60), (90, 120, 150)))
     plain, marked = heatmap.overlay(), heatmap.overlay(mark=mark)
     top, left = 20 * mark[0], 20 * mark[1]
-    frame = np.zeros((100, 120), int)
-    frame[top + 18 : top + 42, left + 18 : left + 42] = 1
-    frame[top + 19 : top + 41, left + 19 : left + 41] = 2
-    frame[top + 20 : top + 40, left + 20 : left + 40] = 0
-    frame = frame[20:80, 20:100]
+    # At a border of the picture, the frame lies inside it.
+    frame, (bottom, right) = np.zeros((60, 80), int), (min(top + 20, 58), min(left + 20, 78))
+    top, left = max(top, 2), max(left, 2)
+    frame[top - 2 : bottom + 2, left - 2 : right + 2] = 1
+    frame[top - 1 : bottom + 1, left - 1 : right + 1] = 2
+    frame[top:bottom, left:right] = 0
     assert np.array_equal(difference_mask(plain, marked), frame > 0)
     assert (array(marked)[frame == 1] == 0).all()
     assert (array(marked)[frame == 2] == 255).all()

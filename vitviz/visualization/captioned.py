@@ -22,7 +22,7 @@ WIDTH_INCHES, DPI = 6.4, 100
 # A taller picture is drawn narrower instead.
 MAX_PICTURE_INCHES = 7.0
 BAR_INCHES, LINE_INCHES, GAP_INCHES = 0.14, 0.2, 0.08
-CAPTION_CHARS, FONT_SIZE = 88, 9
+CAPTION_CHARS, HEADING_CHARS, FONT_SIZE = 88, 74, 9
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,8 @@ def captioned(panels: Sequence[Panel], columns: int = 1, legend: bool = True) ->
 def _panel_inches(panel: Panel, legend: bool, has_letter: bool) -> tuple[float, float, float]:
     """The heights of a panel's heading, of its picture, and of what stands below it."""
     height = min(MAX_PICTURE_INCHES, WIDTH_INCHES * panel.size[1] / panel.size[0])
-    heading = LINE_INCHES + GAP_INCHES if has_letter or panel.heading else 0.0
+    lines = max(len(textwrap.wrap(panel.heading, HEADING_CHARS)), int(has_letter))
+    heading = LINE_INCHES * lines + GAP_INCHES if lines else 0.0
     return heading, height, _strip_inches(len(textwrap.wrap(panel.caption, CAPTION_CHARS)), legend)
 
 
@@ -91,15 +92,15 @@ def _draw_panel(part: Any, total: float, panel: Panel, letter: str, legend: bool
         width * inset / WIDTH_INCHES,
         height * inset / total,
     )
-    for x, text, weight in ((GAP_INCHES, letter, "bold"), (GAP_INCHES * (3 if letter else 1), panel.heading, "normal")):
+    words, y = textwrap.fill(panel.heading, HEADING_CHARS), (total - GAP_INCHES / 2) / total
+    for x, text, weight in ((GAP_INCHES, letter, "bold"), (GAP_INCHES * (3 if letter else 1), words, "normal")):
         if text:
-            y = (total - heading + GAP_INCHES / 2) / total
-            part.text(x / WIDTH_INCHES, y, text, va="bottom", fontsize=FONT_SIZE + 1, fontweight=weight)
+            part.text(x / WIDTH_INCHES, y, text, va="top", fontsize=FONT_SIZE + 1, fontweight=weight)
     axes = part.add_axes(box)
     panel.draw(axes)
     axes.set_aspect("auto")
-    lines = textwrap.wrap(panel.caption, CAPTION_CHARS)
-    _draw_strip(part, (WIDTH_INCHES, total), floor, panel.colours if legend else None, panel.ends, lines)
+    colours, lines = panel.colours if legend else None, textwrap.wrap(panel.caption, CAPTION_CHARS)
+    _draw_strip(part, (WIDTH_INCHES, total), floor, colours, panel.ends, lines)
 
 
 def caption_lines(caption: str, width: int) -> list[str]:

@@ -65,7 +65,7 @@ def overlay(heatmap: Heatmap, style: Style, mark: tuple[int, int] | None = None)
 
 
 def marked_rectangle(heatmap: Heatmap, mark: object) -> tuple[float, float, float, float]:
-    """The rectangle of a patch ``(row, column)`` on the image.
+    """The rectangle of a patch ``(row, column)`` on the image, with room for the frame that :func:`overlay` draws.
 
     Raises:
         QueryError: the map has no such patch.
@@ -75,7 +75,14 @@ def marked_rectangle(heatmap: Heatmap, mark: object) -> tuple[float, float, floa
     if patch is None or not (0 <= patch[0] < rows and 0 <= patch[1] < columns):
         value = describe(mark) if patch is None else patch
         raise QueryError(f"mark {value}: this map has patches (0, 0) to ({rows - 1}, {columns - 1})")
-    return heatmap.geometry.patch_rectangle(*patch, rows, columns)
+    left, top, right, bottom = heatmap.geometry.patch_rectangle(*patch, rows, columns)
+    (width, height), room = heatmap.image.size, 2 * mark_stroke(heatmap)
+    return max(left, room), max(top, room), min(right, width - room), min(bottom, height - room)
+
+
+def mark_stroke(heatmap: Heatmap) -> int:
+    """The width of each of the two lines around a mark, in pixels."""
+    return max(1, round(max(heatmap.image.size) * MARK_STROKE))
 
 
 def grid_lines(heatmap: Heatmap) -> tuple[list[float], list[float]]:
@@ -140,7 +147,7 @@ def _draw_grid(heatmap: Heatmap, overlay: Image.Image) -> None:
 
 def _draw_mark(heatmap: Heatmap, overlay: Image.Image, mark: tuple[int, int]) -> None:
     left, top, right, bottom = marked_rectangle(heatmap, mark)
-    draw, stroke = ImageDraw.Draw(overlay), max(1, round(max(overlay.size) * MARK_STROKE))
+    draw, stroke = ImageDraw.Draw(overlay), mark_stroke(heatmap)
     # White with a black border is visible on every colour.
     for grow, colour in ((2 * stroke, "black"), (stroke, "white")):
         box = (round(left) - grow, round(top) - grow, round(right) + grow - 1, round(bottom) + grow - 1)

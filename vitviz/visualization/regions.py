@@ -67,8 +67,9 @@ def region_shares(region: Region, image: Image.Image, geometry: Geometry, grid: 
     if box is not None:
         left, top, right, bottom = box
         if not (0 <= left < right <= width and 0 <= top < bottom <= height):
-            size = f"{width:g}×{height:g}"
-            raise ImageError(f"box {describe(box)}: expected a rectangle inside the picture of {size} pixels")
+            raise ImageError(
+                f"box {describe(box)}: expected a rectangle inside the picture of {width:g}×{height:g} pixels"
+            )
         down, across = _overlap(seen[1], seen[3], rows, top, bottom), _overlap(seen[0], seen[2], columns, left, right)
         return torch.from_numpy(np.outer(down, across))
     mask = _mask(region)
@@ -78,10 +79,9 @@ def region_shares(region: Region, image: Image.Image, geometry: Geometry, grid: 
         raise ImageError(
             f"mask of {mask_width}×{mask_height} pixels: expected the proportions of the picture, {width:g}×{height:g}"
         )
-    down_scale, across_scale = mask_height / height, mask_width / width
-    left, top, right, bottom = seen
-    place = (left * across_scale, top * down_scale, right * across_scale, bottom * down_scale)
-    return patch_shares(mask, place, rows, columns)
+    scales = (mask_width / width, mask_height / height) * 2
+    left, top, right, bottom = (edge * scale for edge, scale in zip(seen, scales, strict=True))
+    return patch_shares(mask, (left, top, right, bottom), rows, columns)
 
 
 def patch_shares(
@@ -125,9 +125,7 @@ def _box(region: Any) -> tuple[float, float, float, float] | None:
     if not isinstance(items, tuple | list) or len(items) != 4:
         return None
     left, top, right, bottom = map(number_or_none, items)
-    if left is None or top is None or right is None or bottom is None:
-        return None
-    return left, top, right, bottom
+    return None if left is None or top is None or right is None or bottom is None else (left, top, right, bottom)
 
 
 def _overlap(low: float, high: float, count: int, start: float, stop: float) -> np.ndarray:
@@ -148,8 +146,7 @@ def _mask(region: Any) -> np.ndarray:
     if len(found) <= 2:
         if len(found) == 2 and found[0] != 0:
             raise ImageError(f"{name}: its values are {found[0]} and {found[1]}; expected 0 outside")
-        inside: np.ndarray = values != 0
-        return inside
+        return np.asarray(values != 0)
     white = found[-1]
     plain = np.isin(values, (0, white)).mean() if found[0] == 0 else 0
     if plain < MIN_BLACK_AND_WHITE or len(found) <= MAX_LABELS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import describe
@@ -45,14 +45,9 @@ def draw_map(axes: Axes, heatmap: Heatmap, style: Style, mark: tuple[int, int] |
     if style.grid:
         left, top, right, bottom = heatmap.geometry.box
         rows, columns = grid_lines(heatmap)
-        horizontal = [((left, y), (right, y)) for y in rows]
-        vertical = [((x, top), (x, bottom)) for x in columns]
-        look: dict[str, Any] = {
-            "colors": "white",
-            "alpha": GRID_OPACITY / 255,
-            "linewidths": GRID_STROKE * longest_side,
-        }
-        axes.add_collection(LineCollection([*horizontal, *vertical], **look))
+        lines = [((left, y), (right, y)) for y in rows] + [((x, top), (x, bottom)) for x in columns]
+        stroke, alpha = GRID_STROKE * longest_side, GRID_OPACITY / 255
+        axes.add_collection(LineCollection(lines, colors="white", alpha=alpha, linewidths=stroke))
     if mark is not None:
         left, top, right, bottom = marked_rectangle(heatmap, mark)
         patch = Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor="white")
