@@ -206,6 +206,13 @@ def test_a_caption_names_the_scale_and_counts_what_lies_beyond(
     assert token_heatmap.description == "a map"
 
 
+def test_a_caption_of_a_signed_map_is_about_absolute_values() -> None:
+    values = [*range(-50, 0), *range(50)]
+    caption = "Scale to percentile 98 of the absolute values; 1 of 100 patches lies below it."
+    assert fit("robust", [values], signed=True).caption(values) == caption
+    assert fit("rank", [values], signed=True).caption(values) == "Scale by rank."
+
+
 # Invalid scales.
 
 PERCENTILES = "expected two numbers from 0 to 100, the lower one first"

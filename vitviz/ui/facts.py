@@ -86,7 +86,7 @@ def settings() -> dict[str, Any]:
 
 def scales() -> list[dict[str, Any]]:
     """The scales; the first, automatic one is chosen from the values of a map."""
-    automatic = {"name": None, "title": "Automatic", "help": AUTOMATIC, "caption": ""}
+    automatic = {"name": None, "title": "Automatic", "help": AUTOMATIC, "caption": "", "signed_caption": ""}
     named = ({name: getattr(scale, name) for name in automatic} for scale in SCALES.values())
     return [automatic, *named]
 

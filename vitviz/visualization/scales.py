@@ -80,6 +80,7 @@ class Scale:
         title: name on the page.
         help: one sentence on what it does.
         caption: name in captions; ``{low}`` and ``{high}`` stand for the percentiles.
+        signed_caption: that of signed maps, if it is another one.
         ends: computes the values at the ends of the colours from sorted values, the percentiles, and whether the values
             are magnitudes of a signed map, whose lower end is zero.
         place: computes the positions of values from the two ends and the sorted values: 0 at the lower end, 1 at the
@@ -92,6 +93,7 @@ class Scale:
     caption: str
     ends: Ends
     place: Place
+    signed_caption: str = ""
 
 
 def lowest_to_highest(reference: np.ndarray, percentiles: tuple[float, float], signed: bool) -> tuple[float, float]:
@@ -170,6 +172,7 @@ SCALES: dict[ScaleName, Scale] = {
             "Scale from percentile {low} to {high}",
             between_percentiles,
             place_linearly_clipped,
+            "Scale to percentile {high} of the absolute values",
         ),
         Scale(
             "log",
@@ -246,11 +249,11 @@ class FittedScale:
             is_flat = self.automatic and not self.signed and 0 < contrast < MIN_CONTRAST
             return f"Almost flat: the values differ by less than {math.floor(100 * contrast) + 1} %." if is_flat else ""
         low, high = (f"{end:g}" for end in self.percentiles)
-        name, total = self.scale.caption.format(low=low, high=high), as_array(values).size
+        words, total = (self.signed and self.scale.signed_caption) or self.scale.caption, as_array(values).size
         count, side = (above, "above") if above else (below, "below")
+        name, second = words.format(low=low, high=high), f" and {below} below" if above and below else ""
         if not count:
             return f"{name}."
-        second = f" and {below} below" if above and below else ""
         return f"{name}; {count} of {total} patches {'lies' if count == 1 else 'lie'} {side} it{second}."
 
 

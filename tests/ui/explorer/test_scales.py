@@ -78,6 +78,7 @@ def test_the_controls_are_made_from_the_records() -> None:
     automatic, *named = scales()
     assert automatic["name"] is None and automatic["help"]
     assert named == [
-        {name: asdict(scale)[name] for name in ("name", "title", "help", "caption")} for scale in SCALES.values()
+        {name: asdict(scale)[name] for name in ("name", "title", "help", "caption", "signed_caption")}
+        for scale in SCALES.values()
     ]
     assert all(each["help"].count(".") == 1 and each["help"].endswith(".") for each in named)

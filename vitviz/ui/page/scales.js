@@ -148,7 +148,8 @@ class FittedScale {
       const isFlat = this.automatic && this.contrast > 0 && this.contrast < MIN_CONTRAST;
       return isFlat ? `Almost flat: the values differ by less than ${Math.floor(100 * this.contrast) + 1} %.` : "";
     }
-    const name = record.caption.replace("{low}", String(this.percentiles[0])).replace("{high}", String(this.percentiles[1]));
+    const [low, high] = this.percentiles.map(String), words = (this.signed && record.signed_caption) || record.caption;
+    const name = words.replace("{low}", low).replace("{high}", high);
     const [first, side] = above ? [above, "above"] : [below, "below"];
     if (!first) return `${name}.`;
     const others = above && below ? ` and ${below} below` : "";

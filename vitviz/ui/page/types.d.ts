@@ -47,6 +47,7 @@ interface ScaleRecord {
   title: string;
   help: string;
   caption: string;
+  signed_caption: string;
 }
 
 /** How a map is drawn over its picture. */
