@@ -46,8 +46,10 @@ def save_as(
     elif kind in Image.SAVE:
         write = partial(picture().save, format=kind)
     else:
-        numbers = "" if arrays is None else f", or {NUMBERS} for its numbers"
-        raise ImageError(f"{path}: cannot be written: expected the ending of a picture, such as .png{numbers}")
+        raise ImageError(
+            f"{path}: cannot be written: expected the ending of a picture, such as .png"
+            + f", or {NUMBERS} for its numbers" * bool(arrays)
+        )
     try:
         with atomic_write(Path(path)) as file:
             write(file)
