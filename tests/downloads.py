@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import random
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,9 +27,8 @@ TOTAL = len(CONFIG) + len(CONTENT)
 
 
 @contextmanager
-def expect_refusal(*fragments: str, name: str = NAME, seconds: float = 5.0) -> Iterator[None]:
+def expect_refusal(*fragments: str, name: str = NAME) -> Iterator[None]:
     """The body is refused with one sentence that names the repository; no complete file stays in the cache."""
-    start = time.monotonic()
     with pytest.raises(CheckpointError) as caught:
         yield
     message = str(caught.value)
@@ -41,7 +39,6 @@ def expect_refusal(*fragments: str, name: str = NAME, seconds: float = 5.0) -> I
     assert len(message) < 500
     # Visitors of an app read the message, too.
     assert not any(str(folder) in message for folder in (constants.HF_HUB_CACHE, constants.HF_HOME, Path.home()))
-    assert time.monotonic() - start < seconds
     assert not is_cached(name)
 
 

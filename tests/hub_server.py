@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import select
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http.server import ThreadingHTTPServer
 from importlib import import_module
@@ -25,6 +26,7 @@ from typing import Any
 import pytest
 
 from tests.support.hub_answers import Commit, Fault, Handler, Request, State, git_hash
+from tests.support.waiting import LOOK_SECONDS
 
 PROXIES = tuple(name for kind in ("http", "https", "all") for name in (f"{kind}_proxy", f"{kind}_proxy".upper()))
 
@@ -44,7 +46,8 @@ class HubServer:
         handler = type("Handler", (Handler,), {"state": self._state})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        options = {"poll_interval": LOOK_SECONDS}
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs=options, daemon=True)
         self._thread.start()
         return self
 
@@ -135,8 +138,21 @@ class HubServer:
     def repair(self) -> None:
         """Remove all faults, and break stalled connections."""
         self._state.faults.clear()
+        self._state.stalled.clear()
         self._state.repaired.set()
         self._state.repaired = threading.Event()
+
+    def _timed(self, receive: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that receives, for which the deadline passes as soon as the server stalls that connection."""
+
+        def timed(connection: socket.socket, *arguments: Any) -> Any:
+            if connection.gettimeout():
+                while not select.select([connection], [], [], LOOK_SECONDS)[0]:
+                    if connection.getsockname() in self._state.stalled:
+                        raise TimeoutError("timed out")
+            return receive(connection, *arguments)
+
+        return timed
 
     def use(self, patch: pytest.MonkeyPatch, home: Path, **more: object) -> None:
         """Point huggingface_hub in this process at the server and a cache in ``home``; ``more`` are other constants."""
@@ -155,6 +171,8 @@ class HubServer:
             # Releases before 1.0 copy some of them.
             for module in ("constants", "file_download"):
                 patch.setattr(f"huggingface_hub.{module}.{name}", value, raising=False)
+        for name in ("recv", "recv_into"):
+            patch.setattr(socket.socket, name, self._timed(getattr(socket.socket, name)), raising=False)
         # The library does not wait between attempts.
         for module in ("huggingface_hub.file_download", "huggingface_hub.utils._http"):
             patch.setattr(f"{module}.time", SimpleNamespace(sleep=lambda _: None))

@@ -56,6 +56,8 @@ class State:
     lock: threading.Lock = field(default_factory=threading.Lock)
     repaired: threading.Event = field(default_factory=threading.Event)
     connections: list[socket.socket] = field(default_factory=list)
+    # Addresses of clients that are never answered.
+    stalled: set[Any] = field(default_factory=set)
 
 
 def git_hash(content: bytes) -> str:
@@ -186,6 +188,7 @@ class Handler(BaseHTTPRequestHandler):
             raise _Answered
 
     def wait(self) -> None:
+        self.state.stalled.add(self.client_address)
         self.state.repaired.wait()
         self.close_connection = True
         raise _Answered

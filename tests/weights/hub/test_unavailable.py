@@ -66,8 +66,6 @@ def test_what_the_hub_refuses_is_said_in_one_sentence(
     token: str,
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", token)
-    for name in ("ETAG", "DOWNLOAD") if kind == "stall" else ():
-        monkeypatch.setattr(constants, f"HF_HUB_{name}_TIMEOUT", 0.1)
     server.fault(kind, on)
     with expect_refusal(*found):
         download(NAME)
