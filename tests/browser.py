@@ -40,7 +40,7 @@ with sync_playwright() as playwright:
 DEBIAN_BROWSERS = ("chromium-headless-shell", "chromium")
 # A font, and a library that playwright's driver needs and a minimal Debian lacks.
 DEBIAN_PACKAGES = ("fonts-dejavu-core", "libatomic1")
-ANSWER_SECONDS = 20
+ANSWER_SECONDS = 60
 
 
 def find_browser() -> Path | None:

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,6 @@ from urllib.parse import urljoin
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import pytest
 from playwright.sync_api import (
     Browser,
     BrowserContext,
@@ -35,6 +33,7 @@ from playwright.sync_api import (
 
 from tests.browser import find_browser
 from tests.support.example import FILES, ROOT
+from tests.support.waiting import HANG_SECONDS, wait_until
 from vitviz import Analysis, Heatmap
 
 DESKTOP: ViewportSize = {"width": 1400, "height": 1000}
@@ -56,7 +55,7 @@ ARGUMENTS = (
     # The pages of a context share a process: to start one takes longer than many tests.
     "--renderer-process-limit=1",
 )
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=1000 * HANG_SECONDS)
 
 
 @contextmanager
@@ -83,15 +82,16 @@ def app_process(
     if variables.get(FILES) == os.environ.get(FILES):
         variables.pop(FILES, None)
 
+    address = r"http://127\.0\.0\.1:\d+"
+
     def printed() -> str:
         return os.pread(output.fileno(), 2**20, 0).decode(errors="replace")
 
     with subprocess.Popen(command, env=variables, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT) as app:
         try:
-            while not (match := re.search(r"http://127\.0\.0\.1:\d+", printed())):
-                if app.poll() is not None:
-                    pytest.fail(f"the app printed no address: {printed()}")
-                time.sleep(0.1)
+            wait_until(lambda: re.search(address, printed()) or app.poll() is not None)
+            match = re.search(address, printed())
+            assert match, f"the app printed no address: {printed()}"
             yield match[0], app
         finally:
             app.terminate()

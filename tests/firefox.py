@@ -62,7 +62,7 @@ CLOSE_OPCODE = 8
 # Firefox takes a mask of zeros for a missing one.
 MASK = b"mask"
 EVENTS = ("log.entryAdded", "network.beforeRequestSent", "network.responseCompleted")
-APPEAR_SECONDS = 30
+APPEAR_SECONDS = 60
 ANSWER_SECONDS = 60
 
 

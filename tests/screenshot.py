@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from tests.driver import opened_page, running_app, running_browser
+from tests.driver import opened_page, running_app, running_browser, settle
 from tests.support.example import ROOT
 from vitviz.ui.explorer.app import PREVIEW
 from vitviz.ui.explorer.assets import FOLDER
@@ -26,7 +26,7 @@ def take(path: Path) -> None:
     with running_app(os.environ) as address, running_browser() as browser, opened_page(browser, address, LINK) as page:
         page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
         page.evaluate("document.querySelectorAll('.vx-fold').forEach((each) => { each.open = false; })")
-        page.wait_for_timeout(500)
+        settle(page)
         page.screenshot(path=path)
     taken = Image.open(path).convert("RGB")
     upper = taken.crop((0, 0, WIDTH, WIDTH * PREVIEW_SIZE[1] // PREVIEW_SIZE[0]))

@@ -19,6 +19,7 @@ import vitviz
 from tests.support.batches import check_same, workers
 from tests.support.makers import MakeModel
 from tests.support.pictures import photo
+from tests.support.waiting import HANG_SECONDS
 from vitviz import (
     METHODS,
     ConfigError,
@@ -173,7 +174,7 @@ def test_an_endless_iterable_is_taken_from_as_it_is_needed(make_model: MakeModel
 
 def test_images_are_opened_by_the_workers(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    both = threading.Barrier(2, timeout=30)
+    both = threading.Barrier(2, timeout=HANG_SECONDS)
     real = vitviz.open_image
 
     def watched(source: Any, **options: Any) -> Image.Image:

@@ -6,10 +6,10 @@ import fcntl
 import json
 import re
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from tests.support.example import ROOT
 from tests.support.pictures import write_photos
 from tests.support.refusals import check_refusals
 from vitviz import METHODS, ConfigError, MethodError, Model, QueryError, Style, VitvizError
-from vitviz.analysis.encoder import Encoder
+from vitviz.analysis.batches import BatchQueue
 from vitviz.cli.command import main
 from vitviz.cli.grammar import map_request
 from vitviz.datasets import (
@@ -211,15 +211,16 @@ def test_a_map_that_one_picture_has_not_is_that_picture_s_error_alone(model: Mod
 def test_the_summary_says_how_long_the_model_waited(
     model: Model, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = Encoder.prepare
+    clock, next_batch = [0], BatchQueue.next_batch
 
-    def slowly(encoder: Encoder, *arguments: Any) -> Any:
-        time.sleep(0.05)
-        return opened(encoder, *arguments)
+    def slowly(queue: BatchQueue) -> Any:
+        clock[0] += 1
+        return next_batch(queue)
 
-    monkeypatch.setattr(Encoder, "prepare", slowly)
+    monkeypatch.setattr(BatchQueue, "next_batch", slowly)
+    monkeypatch.setattr("vitviz.analysis.batches.time", SimpleNamespace(perf_counter=lambda: clock[0]))
     summary = run_batch(BatchRequest(model), read_items(str(photos)), tmp_path / "out", batch_size=3, workers=1)
-    assert 0.05 * COUNT / 2 < summary.wait_seconds < summary.seconds
+    assert summary.wait_seconds == clock[0] >= COUNT / 3
 
 
 def test_the_batch_size_is_what_the_memory_allows(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,7 @@ from PIL import Image
 import vitviz
 from tests.datasets.batches import COUNT, Ended, asked, end_after, rows
 from tests.support.example import ROOT
+from tests.support.waiting import wait_until
 from vitviz import Model, Style
 from vitviz.cli.command import main
 from vitviz.datasets import (
@@ -90,8 +90,7 @@ def test_a_run_that_is_killed_leaves_nothing_broken_and_counts_nothing_twice(
     command += ["--checkpoint", str(tmp_path / "small.safetensors")]
     program = STOPPED_AFTER_A_PART.format(command=command)
     with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.DEVNULL) as first:
-        while first.poll() is None and not (output / "parts" / "part-000000.parquet").exists():
-            time.sleep(0.01)
+        wait_until(lambda: first.poll() is not None or (output / "parts" / "part-000000.parquet").exists())
         os.kill(first.pid, signal.SIGKILL)
     # What a write leaves that is cut off.
     (output / "parts" / ".part-000001.parquet.partial").write_bytes(b"half")

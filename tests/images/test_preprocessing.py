@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -79,9 +78,7 @@ def test_squash_and_native_show_the_whole_image_resized_once() -> None:
 @pytest.mark.parametrize("fit", ["crop", "squash", "native"])
 def test_a_strip_stays_bounded_whatever_the_fit(size: tuple[int, int], fit: str) -> None:
     preprocessing = Preprocessing(224, 224, (0.5,) * 3, (0.5,) * 3, fit)
-    start = time.process_time()
     prepared = preprocessing.prepare(Image.new("RGB", size), 16, 16)
-    assert time.process_time() - start < 2
     height, width = prepared.pixels.shape[2:]
     assert height % 16 == 0 and width % 16 == 0
     assert height * width <= 224 * 224

@@ -7,7 +7,6 @@ import math
 import re
 import struct
 import threading
-import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from tests.support.image_files import (
     row_image,
     tiff,
 )
+from tests.support.waiting import HANG_SECONDS
 from vitviz.errors.kinds import ImageError
 from vitviz.images.kinds import AVIF
 from vitviz.images.opening import open_image
@@ -64,10 +64,8 @@ def test_a_bomb_is_refused_at_once_and_never_decoded(
     decoded = []
     for plugin in (ImageFile.ImageFile, WebPImagePlugin.WebPImageFile):
         monkeypatch.setattr(plugin, "load", lambda image: decoded.append(image))
-    start = time.process_time()
     with pytest.raises(ImageError, match=f"^{re.escape(name)}: {description} pixels; at most 64,000,000 are opened$"):
         open_image(tmp_path / name)
-    assert time.process_time() - start < 1
     assert not decoded
 
 
@@ -216,18 +214,18 @@ def test_threads_that_overlap_leave_the_warning_filters_as_they_were() -> None:
 
         def load() -> None:
             inside[index].set()
-            leave[index].wait(5)
+            leave[index].wait(HANG_SECONDS)
 
         image.load = load
         thread = threading.Thread(target=open_image, args=(image,))
         thread.start()
-        assert inside[index].wait(5)
+        assert inside[index].wait(HANG_SECONDS)
         return thread
 
     first, second = opening(0), opening(1)
     leave[0].set()
-    first.join(5)
+    first.join(HANG_SECONDS)
     assert warnings.filters != before
     leave[1].set()
-    second.join(5)
+    second.join(HANG_SECONDS)
     assert warnings.filters == before

@@ -15,7 +15,7 @@ from coverage.plugin_support import Plugins
 
 # The variable that names the file with the running test.
 RUNNING = "VITVIZ_RUNNING_TEST"
-# The time in which a process that is killed may write what it ran.
+# The time in which a process that is killed may write what it ran. short: what it does not write is a smaller map.
 GRACE_SECONDS = 1.0
 _kill = os.kill
 
@@ -55,5 +55,6 @@ def _kill_gently(process: int, number: int) -> None:
     end = time.monotonic() + GRACE_SECONDS * (number == signal.SIGKILL)
     with suppress(ChildProcessError):
         while time.monotonic() < end and not os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT | os.WNOHANG):
+            # short: how often it looks.
             time.sleep(0.01)
     _kill(process, number)

@@ -151,6 +151,7 @@ class Trees:
         end = time.monotonic() + self.seconds
         while True:
             try:
+                # short: how often it looks.
                 process.wait(0.5)
                 return ""
             except subprocess.TimeoutExpired:

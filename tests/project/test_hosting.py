@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
+from tests.support.waiting import HANG_SECONDS
 from vitviz.attention.memory import enough_memory
 from vitviz.errors.kinds import ConfigError, LimitError
 from vitviz.system.machine import has_room
@@ -145,7 +146,7 @@ def serve(parent: Path, folders: Connection) -> None:
     (folder / "some" / "upload.png").write_bytes(b"somebody's")
     folders.send(folder)
     with suppress(KeyboardInterrupt):
-        time.sleep(60)
+        time.sleep(HANG_SECONDS)
     atexit._run_exitfuncs()
 
 
@@ -159,7 +160,7 @@ def test_every_process_has_a_folder_of_its_own_and_empties_it(tmp_path: Path) ->
     assert all(each.is_relative_to(tmp_path) and (each / "some" / "upload.png").exists() for each in found)
     for process, number in zip(processes, (signal.SIGTERM, signal.SIGINT), strict=True):
         os.kill(process.pid or 0, number)
-        process.join(30)
+        process.join(HANG_SECONDS)
         assert process.exitcode == 0
     assert [list(each.parent.iterdir()) for each in found] == [[], []]
 
@@ -190,7 +191,7 @@ def hold(parent: Path, folders: Connection) -> None:
     (folder / files.FILES / "some").mkdir()
     (folder / files.FILES / "some" / "upload.png").write_bytes(b"somebody's")
     folders.send(folder)
-    time.sleep(60)
+    time.sleep(HANG_SECONDS)
 
 
 def test_a_start_deletes_what_the_dead_have_left_and_nothing_of_the_living(tmp_path: Path) -> None:
@@ -246,6 +247,7 @@ def test_many_files_do_not_delay_the_end(tmp_path: Path, monkeypatch: pytest.Mon
     os.mkfifo(tmp_path / "go")
     # It deletes once it is let.
     monkeypatch.setattr(files, "DELETE", ("sh", "-c", f'read line < {tmp_path}/go; rm -rf -- "$@"', "sh"))
+    # short: nothing has to happen meanwhile.
     monkeypatch.setattr(files, "DELETE_SECONDS", 0.01)
     monkeypatch.setattr(subprocess, "Popen", start)
     files.discard(folder)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -140,14 +142,18 @@ def test_a_line_of_the_import_has_the_tests_of_the_module(mapped: reach.Reach) -
 
 # The runs.
 
+LONG_SECONDS = 600.0
 
 MODULE = """
 def total(values):
     spare = 5
-    found = 0
+    found = rounds = 0
     for value in values:
         found += value
     while True:
+        rounds += 1
+        if rounds == 99:
+            __import__("pathlib").Path(__file__).with_name("endless").touch()
         if found > 0:
             break
     return found
@@ -182,7 +188,14 @@ def test_tests_notice_a_change_by_failing_or_by_hanging(tmp_path: Path, monkeypa
         def tests(self, place: Place) -> list[str]:
             return names
 
-    monkeypatch.setattr(runs, "HANG_SECONDS", 3.0)
+    endless = tmp_path / "0" / "tree" / "vitviz" / "endless"
+
+    def now() -> float:
+        """Time passes once the loop has no end."""
+        return time.time() + 2 * runs.HANG_SECONDS * endless.exists()
+
+    monkeypatch.setattr(runs, "HANG_SECONDS", LONG_SECONDS)
+    monkeypatch.setattr(runs, "time", SimpleNamespace(time=now, monotonic=time.monotonic))
     trees = runs.Trees(root, tmp_path, Named(), 1)
     found = places.places("vitviz/module.py", MODULE.encode())
     verdicts = {}

@@ -37,6 +37,7 @@ from benchmarks.visitor import LimitReachedError, Traffic, VisitError, Visitor, 
 from tests.driver import click_patch, expect_map, opened_page, upload
 from tests.support.apps import close
 from tests.support.example import EXAMPLE, ROOT
+from tests.support.waiting import HANG_SECONDS
 from vitviz import Analysis, Model
 from vitviz.ui import build_demo, serve
 from vitviz.ui.app import App
@@ -174,6 +175,7 @@ def proxy(target: str, others: list[str]) -> Iterator[str]:
     app = Starlette(routes=[Route("/{path:path}", forward, methods=["GET", "POST", "HEAD"])], lifespan=lifespan)
     # The socket is bound first, so that clients need not wait for the server.
     with socket.create_server(("127.0.0.1", 0)) as listening:
+        # short: nobody reads its last answers.
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
@@ -204,7 +206,7 @@ def test_behind_a_proxy_the_page_shows_hovers_and_uploads(
 
 
 def test_the_health_of_the_app_is_known_at_the_proxy_and_beside_it(served: Served) -> None:
-    answers = [httpx.get(f"{address}/health", timeout=60) for address in (served.address, served.direct)]
+    answers = [httpx.get(f"{address}/health", timeout=HANG_SECONDS) for address in (served.address, served.direct)]
     assert [answer.status_code for answer in answers] == [200, 200]
     assert all(answer.json()["status"] == "ok" for answer in answers)
 

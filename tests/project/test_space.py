@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import packages_distributions, requires, version
@@ -20,6 +19,7 @@ from packaging.utils import canonicalize_name
 
 from tests.driver import running_app
 from tests.support.example import ROOT
+from tests.support.waiting import HANG_SECONDS, wait_until
 
 pytestmark = pytest.mark.process
 
@@ -191,12 +191,10 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Start:
     environment |= {"HIDDEN": json.dumps(sorted(hidden)), "LOG": str(folder), "PYTHONPATH": str(folder)}
     environment["HF_HOME"] = str(cache)
     with running_app(environment) as address:
-        config = httpx.get(f"{address}/config", timeout=60).json()
-        health = httpx.get(f"{address}/health", timeout=60).status_code
+        config = httpx.get(f"{address}/config", timeout=HANG_SECONDS).json()
+        health = httpx.get(f"{address}/health", timeout=HANG_SECONDS).status_code
         # The app writes this at its first request to itself, which may be late on a busy machine.
-        last = time.monotonic() + 30
-        while not (folder / "loaded").exists() and time.monotonic() < last:
-            time.sleep(0.1)
+        wait_until((folder / "loaded").exists)
     loaded = set(json.loads((folder / "loaded").read_text()))
     return Start(config, health, loaded, hidden, (folder / "outside").read_text(), list(cache.rglob("*")))
 

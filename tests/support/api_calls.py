@@ -9,6 +9,7 @@ import httpx
 from gradio_client import Client, handle_file
 
 from tests.support.example import EXAMPLE
+from tests.support.waiting import HANG_SECONDS
 from vitviz.ui.api import Api, answering
 from vitviz.ui.server.quota import Quota
 from vitviz.ui.service import AnalysisService
@@ -17,7 +18,7 @@ ENDPOINTS = ("/models", "/open", "/methods", "/analyze", "/maps", "/overlay")
 PHOTO = handle_file(str(EXAMPLE))
 JSON = {"Content-Type": "application/json"}
 # For httpx, which else reads all certificates for each call.
-PLAIN: dict[str, Any] = {"timeout": 60, "verify": False}
+PLAIN: dict[str, Any] = {"timeout": HANG_SECONDS, "verify": False}
 
 
 def endpoints(service: AnalysisService) -> SimpleNamespace:

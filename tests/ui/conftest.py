@@ -21,6 +21,7 @@ from tests.support.api_calls import PHOTO
 from tests.support.makers import MakeModel
 from tests.support.page_states import KINDS, STEPS, shown
 from tests.support.visits import Visit, on_loop
+from tests.support.waiting import HANG_SECONDS
 from vitviz import Analysis
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.runs import PageRuns
@@ -75,7 +76,7 @@ def analysis(service: AnalysisService, uid: str) -> Analysis:
 
 @pytest.fixture(scope="module")
 def client(address: str) -> Client:
-    return Client(address, verbose=False)
+    return Client(address, verbose=False, httpx_kwargs={"timeout": HANG_SECONDS})
 
 
 @pytest.fixture(scope="module")

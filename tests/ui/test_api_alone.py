@@ -23,6 +23,7 @@ from tests.support.apps import close
 from tests.support.example import EXAMPLE
 from tests.support.makers import MakeModel
 from tests.support.visits import on_loop
+from tests.support.waiting import HANG_SECONDS
 from vitviz import Analysis, ConfigError, Model
 from vitviz.ui import api, build_demo, launch
 from vitviz.ui.server.log import INTERNAL_ERROR
@@ -145,9 +146,9 @@ def test_behind_a_proxy_health_and_calls_are_where_the_page_is(served: tuple[Any
     _, address = served
     # A proxy may hand on the whole path, or what is behind its own.
     for path in ("/health", "/vit/health"):
-        assert httpx.get(f"{address}{path}", timeout=60).json()["status"] == "ok"
+        assert httpx.get(f"{address}{path}", timeout=HANG_SECONDS).json()["status"] == "ok"
     event = post_json(address, "call/v2/models", b"{}").json()["event_id"]
-    answer = httpx.get(f"{address}/gradio_api/call/v2/models/{event}", timeout=60).text
+    answer = httpx.get(f"{address}/gradio_api/call/v2/models/{event}", timeout=HANG_SECONDS).text
     assert answer.startswith("event: complete") and BUNDLED[0] in answer
 
 

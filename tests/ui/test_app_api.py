@@ -17,6 +17,7 @@ from PIL import Image
 import vitviz
 from tests.support.api_calls import ENDPOINTS, PHOTO, maps
 from tests.support.example import COARSE, EXAMPLE, ROOT
+from tests.support.waiting import HANG_SECONDS
 from vitviz import METHODS, Analysis, Model, Style
 from vitviz.images.preprocessing import FITS
 from vitviz.ui.service import CANVAS_SIDE
@@ -188,5 +189,7 @@ def test_the_documented_lines_of_python_run(address: str, capsys: pytest.Capture
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_documented_lines_of_the_shell_run(address: str) -> None:
-    run = subprocess.run(["bash", "-e", "-c", at(address, lines("sh"))], capture_output=True, text=True, timeout=60)
+    run = subprocess.run(
+        ["bash", "-e", "-c", at(address, lines("sh"))], capture_output=True, text=True, timeout=HANG_SECONDS
+    )
     assert '"status":"ok"' in run.stdout and "event: complete" in run.stdout and '"label": "cat"' in run.stdout

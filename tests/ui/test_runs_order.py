@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,16 +13,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.server_client import wait_until
-from tests.support.visits import OTHER_PAGE, PAGE, STATE, Visit, by_visitor, on_loop
+from tests.support.visits import OTHER_PAGE, PAGE, STATE, Visit, by_visitor, event_loop, on_loop
+from tests.support.waiting import HANG_SECONDS, LOOK_SECONDS, LoopClock, wait_until
 from vitviz.errors.kinds import MethodError
 from vitviz.ui import handlers as handlers_module
 from vitviz.ui import runs as runs_module
 from vitviz.ui.progress_reports import ProgressReport
-from vitviz.ui.runs import LINE_SECONDS, MAX_RUNS_PER_VISITOR
+from vitviz.ui.runs import MAX_RUNS_PER_VISITOR
 from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.log import INTERNAL_ERROR
 from vitviz.ui.service import AnalysisService
+
+LONG_SECONDS = 600.0
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run goes on, and a reply is kept, for longer than any test takes."""
+    monkeypatch.setattr(runs_module, "GRACE_SECONDS", LONG_SECONDS)
+
 
 # ---- one at a time ----
 
@@ -43,7 +51,7 @@ class Held:
     def hold(self, report: Callable[[ProgressReport], None]) -> dict[str, Any]:
         self.count += 1
         self.begun.set()
-        while not self.release.wait(0.005):
+        while not self.release.wait(LOOK_SECONDS):
             report(ProgressReport("Working", 4, 7))
         return {"path": "done"}
 
@@ -53,19 +61,24 @@ def started(visit: Visit) -> tuple[Held, threading.Thread]:
     held = Held(visit)
     thread = threading.Thread(target=lambda: held.replies.append(visit.run("map")), daemon=True)
     thread.start()
-    assert held.begun.wait(30)
+    assert held.begun.wait(HANG_SECONDS)
     return held, thread
 
 
 def test_progress_comes_before_the_reply_and_another_connection_reads_on(visit: Visit) -> None:
-    (held, thread), seen = started(visit), list[list[dict[str, Any]]]()
-    again = threading.Thread(target=lambda: seen.append(visit.lines("map")), daemon=True)
+    (held, thread), seen = started(visit), list[dict[str, Any]]()
+
+    async def read() -> None:
+        async for line in visit.runs.lines({"page": PAGE, "number": visit.number, "kind": "map"}):
+            seen.append(line)
+
+    again = threading.Thread(target=lambda: on_loop(read()), daemon=True)
     again.start()
-    time.sleep(3 * LINE_SECONDS)
+    wait_until(lambda: seen)
     held.release.set()
-    thread.join(30)
-    again.join(30)
-    [*progress, reply] = seen[0]
+    thread.join(HANG_SECONDS)
+    again.join(HANG_SECONDS)
+    [*progress, reply] = seen
     assert progress == [{"text": "Working", "done": 4, "total": 7}]
     assert reply == {"reply": {"path": "done"}} and held.replies == [{"path": "done"}]
     # The reply is kept for a while.
@@ -77,7 +90,7 @@ def test_a_newer_request_supersedes_the_one_before(visit: Visit) -> None:
     assert "failed" in Visit(visit.runs, OTHER_PAGE).run("rank")
     assert thread.is_alive()
     newer = visit.run("rank", uid=3)
-    thread.join(30)
+    thread.join(HANG_SECONDS)
     assert not thread.is_alive()
     assert held.replies == [{"stopped": True}] and "failed" in newer
     # One that arrives late is not begun.
@@ -91,10 +104,9 @@ def test_a_page_that_closes_ends_its_runs(visit: Visit, which: dict[str, int]) -
     held, thread = started(visit)
     Visit(visit.runs, OTHER_PAGE).end(**which)
     visit.end(number=9)
-    thread.join(0.3)
-    assert thread.is_alive()
+    assert not any(run.is_ended for run in visit.runs._runs.values() if run.task)
     visit.end(**which)
-    thread.join(30)
+    thread.join(HANG_SECONDS)
     assert held.replies == [{"stopped": True}]
     # One that was ended before it begins is not begun, and the next one is.
     visit.number = 8
@@ -103,8 +115,7 @@ def test_a_page_that_closes_ends_its_runs(visit: Visit, which: dict[str, int]) -
 
 
 def test_a_lost_connection_ends_a_run_after_a_while(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs_module, "GRACE_SECONDS", 0.2)
-    held, request = Held(visit), {"page": PAGE, "number": 1, "kind": "map"}
+    clock, held, request = LoopClock(event_loop(), monkeypatch), Held(visit), {"page": PAGE, "number": 1, "kind": "map"}
 
     async def leave_at_once() -> None:
         lines = visit.runs.lines(request)
@@ -114,8 +125,13 @@ def test_a_lost_connection_ends_a_run_after_a_while(visit: Visit, monkeypatch: p
     # Back in time, it is the same run.
     for _ in range(2):
         on_loop(leave_at_once())
-        assert held.begun.is_set() and len(held.line) == 1
-    wait_until(lambda: len(held.line) == len(visit.runs) == 0, 30)
+        assert held.begun.wait(HANG_SECONDS) and len(held.line) == 1
+
+    def is_forgotten() -> bool:
+        clock.advance(LONG_SECONDS)
+        return len(held.line) == len(visit.runs) == 0
+
+    wait_until(is_forgotten)
     assert held.count == 1
 
 
@@ -126,8 +142,8 @@ def test_one_visitor_has_so_many_runs(visit: Visit) -> None:
     threads = [threading.Thread(target=lambda page=page: held.replies.append(page.run("map"))) for page in pages]  # type: ignore[misc]
     for thread in threads:
         thread.start()
-    assert held.begun.wait(30)
-    wait_until(lambda: len(visit.runs) == len(pages), 30)
+    assert held.begun.wait(HANG_SECONDS)
+    wait_until(lambda: len(visit.runs) == len(pages))
     assert held.count == 1
     with pytest.raises(RequestError, match="wait for them"):
         visit.run("map")
@@ -135,7 +151,7 @@ def test_one_visitor_has_so_many_runs(visit: Visit) -> None:
         assert "failed" in Visit(visit.runs, OTHER_PAGE).run("rank")
     held.release.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(HANG_SECONDS)
     assert held.replies == [{"path": "done"}] * len(pages)
 
 

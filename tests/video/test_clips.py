@@ -378,6 +378,7 @@ def test_time_grows_with_the_frames_and_memory_does_not(growths: list[tuple[int,
 
 def test_a_clip_that_takes_too_long_is_ended(worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_clip(tmp_path / "clip.mp4", 24, (960, 720))
+    # short: nothing else has to happen meanwhile.
     limits = dataclasses.replace(isolated_clips.CLIP_LIMITS, cpu_seconds=0.001)
     monkeypatch.setattr(isolated_clips, "CLIP_LIMITS", limits)
     started = time.process_time() + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])

@@ -8,7 +8,6 @@ import io
 import json
 import os
 import re
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,7 +38,7 @@ ONE_OF_EACH = (
     *("fractions.jpg", "loop.tif", "tags.tif", "twelve bits.jpg", "picture and archive.jpg", "pages.tif"),
 )
 EVERY = [name if name in ONE_OF_EACH else pytest.param(name, marks=pytest.mark.long) for name in FILES]
-# A child gets a second of a processor, since it is the limits that end what is hostile.
+# A child gets a second of a processor, since it is the limits that end what is hostile. short: either end is right.
 LIMITS = replace(isolated_pictures.LIMITS, cpu_seconds=1)
 
 
@@ -67,7 +66,7 @@ def test_a_bad_file_becomes_its_picture_or_one_message(name: str, tmp_path: Path
     PICTURE.save(tmp_path / GOOD)
     # What earlier tests left is not closed meanwhile.
     gc.collect()
-    start, outcome, descriptors = time.process_time(), FILES[name].outcome, len(os.listdir("/dev/fd"))
+    outcome, descriptors = FILES[name].outcome, len(os.listdir("/dev/fd"))
     # The largest honest pictures take longer, on a busy machine too.
     limits = LIMITS if outcome == EITHER else isolated_pictures.LIMITS
     found = opened(tmp_path / name, limits)
@@ -83,7 +82,7 @@ def test_a_bad_file_becomes_its_picture_or_one_message(name: str, tmp_path: Path
             assert np.abs(np.subtract([found.getpixel(place) for place in places], expected)).max() <= 12
     # The next one is read as before.
     assert np.array_equal(opened(tmp_path / GOOD, isolated_pictures.LIMITS), PICTURE)
-    assert len(os.listdir("/dev/fd")) == descriptors and time.process_time() - start < 5
+    assert len(os.listdir("/dev/fd")) == descriptors
 
 
 def check_message(message: str, name: str, folder: Path) -> None:

@@ -13,8 +13,15 @@ import pytest
 from uvicorn import Config
 from uvicorn.server import Server
 
+from tests.support.waiting import LoopClock, until
 from vitviz.ui.server import connections
-from vitviz.ui.server.connections import MAX_PER_VISITOR, Connections, guard_connections, raised_descriptors
+from vitviz.ui.server.connections import (
+    KEEP_ALIVE_SECONDS,
+    MAX_PER_VISITOR,
+    Connections,
+    guard_connections,
+    raised_descriptors,
+)
 from vitviz.ui.server.hosts import HostRules, Proxies
 
 RULES = HostRules((), proxies=Proxies(("10.0.0.1",)))
@@ -79,14 +86,12 @@ async def test_one_connection_too_many_is_refused_and_an_idle_one_ends(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(connections, "MAX_PER_VISITOR", 2)
-    monkeypatch.setattr(connections, "KEEP_ALIVE_SECONDS", 0.5)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
 
     config = Config(answer, port=0, http="h11", ws="none", lifespan="off", log_config=None)
     server: Any = Server(config)
     serving = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
+    await until(lambda: server.started)
     guard_connections(server, answer, RULES)
     port = server.servers[0].sockets[0].getsockname()[1]
     for _ in range(3):
@@ -100,6 +105,7 @@ async def test_one_connection_too_many_is_refused_and_an_idle_one_ends(
     second.write(ask)
     assert (await reader.readline()).split()[1] == b"200"
     # It has sent nothing.
+    LoopClock(asyncio.get_running_loop(), monkeypatch).advance(KEEP_ALIVE_SECONDS)
     assert await silent.read() == b""
     again, fourth = await asyncio.open_connection("127.0.0.1", port)
     fourth.write(ask)

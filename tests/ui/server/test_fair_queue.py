@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server_client import RunningApp, post, running_here, wait_until
+from tests.server_client import RunningApp, post, running_here
+from tests.support.waiting import HANG_SECONDS, wait_until
 from vitviz.errors.kinds import VitvizError
 from vitviz.ui.api import Api
 from vitviz.ui.progress_reports import Report
@@ -29,9 +30,7 @@ def test_an_app_that_nobody_uses_is_at_rest(served: RunningApp, monkeypatch: Any
     monkeypatch.setattr(type(queue), "__len__", lambda self: looks.update(["look"] if self is queue else []) or 0)
     start = time.monotonic()
     # On a busy machine it looks later, never more often.
-    while looks["look"] < 20:
-        assert time.monotonic() - start < 60
-        time.sleep(0.01)
+    wait_until(lambda: looks["look"] >= 20)
     # A thousand times a second is what Gradio does by itself.
     assert time.monotonic() - start > 20 / 200
 
@@ -56,7 +55,7 @@ def test_who_calls_more_than_there_are_places_holds_up_nobody_else(
         def work(report: Report) -> None:
             inside[str(model)] += 1
             if model == "slow":
-                blocked.wait(60)
+                blocked.wait(HANG_SECONDS)
 
         await line.run(work)
         raise VitvizError(f"called {model}")
@@ -74,9 +73,9 @@ def test_who_calls_more_than_there_are_places_holds_up_nobody_else(
             wait_until(lambda: inside["slow"] == 2)
             assert ask("quick", "quick", "127.1.0.2") == 200
             url = f"{served.address}{EVENT_STREAM}?session_hash=quick"
-            with httpx.stream("GET", url, headers={"X-Forwarded-For": "127.1.0.2"}, timeout=20) as answers:
+            with httpx.stream("GET", url, headers={"X-Forwarded-For": "127.1.0.2"}, timeout=HANG_SECONDS) as answers:
                 assert any("called quick" in line for line in answers.iter_lines())
             assert inside["slow"] == 2
         finally:
             blocked.set()
-        wait_until(lambda: inside["slow"] == many, 30)
+        wait_until(lambda: inside["slow"] == many)

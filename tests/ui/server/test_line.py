@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-import time
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 import vitviz.ui.service
 from tests.support.makers import MakeModel
 from tests.support.visits import by_visitor, on_loop
+from tests.support.waiting import HANG_SECONDS, until
 from vitviz.errors.kinds import LimitError
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ProgressReport, Report, RunEnded, Step
@@ -53,7 +54,7 @@ class Held:
 
     def __call__(self, report: Report) -> None:
         self.begun.set()
-        assert self.release.wait(30)
+        assert self.release.wait(HANG_SECONDS)
 
 
 def by(address: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -96,8 +97,7 @@ async def test_who_has_used_places_least_comes_first(turns: Turns, visitors: str
     held.release.set()
     await asyncio.gather(*tasks)
     assert turns.order == order
-    await asyncio.sleep(0.01)
-    assert len(line) == 0
+    await until(lambda: len(line) == 0)
 
 
 async def test_who_comes_later_is_before_those_who_have_used_more_but_not_for_ever(
@@ -105,10 +105,10 @@ async def test_who_comes_later_is_before_those_who_have_used_more_but_not_for_ev
 ) -> None:
     line, first, second = Line(), Held(), Held()
     tasks = [by("a", line.run(first)), by("a", line.run(second)), *turns.join(line, "aa", 0.1)]
-    await asyncio.to_thread(first.begun.wait, 30)
+    await asyncio.to_thread(first.begun.wait, HANG_SECONDS)
     clock[0] += 1
     first.release.set()
-    await asyncio.to_thread(second.begun.wait, 30)
+    await asyncio.to_thread(second.begun.wait, HANG_SECONDS)
     # By now, the first one's clock is so many seconds ahead.
     tasks += turns.join(line, "bbb", 0.1)
     await asyncio.sleep(0)
@@ -142,33 +142,42 @@ async def test_the_processes_of_those_who_have_used_much_are_nice_to_others(cloc
     assert first == other == NICENESS.get() == 0 < second < third == MAX_NICENESS
 
 
-async def test_work_gives_its_place_back_at_a_report_and_goes_on_in_a_later_turn() -> None:
+async def test_work_gives_its_place_back_at_a_report_and_goes_on_in_a_later_turn(clock: list[float]) -> None:
     order: list[str] = []
+    begun, may_go_on = threading.Event(), threading.Semaphore(0)
 
     def steps(visitor: str, count: int, report: Report) -> str:
         for step in range(count):
+            begun.set()
+            assert visitor == "b" or may_go_on.acquire(timeout=HANG_SECONDS)
             # The other one is shorter than a turn.
-            time.sleep((1.2 if visitor == "a" else 0.2) * TURN_SECONDS)
+            clock[0] += (1.2 if visitor == "a" else 0.2) * TURN_SECONDS
             order.append(visitor)
             report(ProgressReport(visitor, step, count))
         return visitor
 
     line = Line()
     long = [by("a", line.run(partial(steps, "a", 4))) for _ in range(2)]
-    await asyncio.sleep(0.1)
-    threads = threading.active_count()
-    assert await by("b", line.run(partial(steps, "b", 1))) == "b"
+    await asyncio.to_thread(begun.wait, HANG_SECONDS)
+    threads, short = threading.active_count(), by("b", line.run(partial(steps, "b", 1)))
+    await asyncio.sleep(0)
+    may_go_on.release()
+    assert await short == "b"
     # The second one of "a" has not begun.
     assert order == ["a", "b"] and threading.active_count() <= threads + 1
+    may_go_on.release(7)
     assert await asyncio.gather(*long) == ["a", "a"] and order == [*"ab", *7 * "a"]
 
 
-async def test_what_has_begun_is_bounded_and_ends_while_it_waits_for_another_turn() -> None:
+async def test_what_has_begun_is_bounded_and_ends_while_it_waits_for_another_turn(clock: list[float]) -> None:
     line, release, begun, is_ended = Line(begun=2), threading.Event(), list[str](), list[str]()
+    turns = Counter[str]()
 
     def work(visitor: str, report: Report) -> None:
         begun.append(visitor)
-        while not release.wait(0.01):
+        while not release.is_set():
+            turns[visitor] += 1
+            clock[0] += 2 * TURN_SECONDS
             report(ProgressReport(visitor))
 
     def end_on_waiting(step: Step) -> None:
@@ -177,13 +186,12 @@ async def test_what_has_begun_is_bounded_and_ends_while_it_waits_for_another_tur
 
     first = by("a", line.run(partial(work, "a"), end_on_waiting))
     others = [by(visitor, line.run(partial(work, visitor))) for visitor in "bc"]
-    await asyncio.sleep(4 * TURN_SECONDS)
+    await until(lambda: min(turns["a"], turns["b"]) > 3)
     assert begun == ["a", "b"]
     is_ended.append("a")
     with pytest.raises(RunEnded):
         await first
-    await asyncio.sleep(2 * TURN_SECONDS)
-    assert begun == ["a", "b", "c"]
+    await until(lambda: begun == ["a", "b", "c"])
     release.set()
     await asyncio.gather(*others)
 
@@ -192,7 +200,7 @@ async def test_one_visitor_has_a_share_of_the_places_and_others_the_rest() -> No
     line, greedy, other = Line(places=3, share=2), [Held() for _ in range(3)], Held()
     tasks = [*(by("a", line.run(each)) for each in greedy), by("b", line.run(other))]
     for each in (*greedy[:2], other):
-        assert await asyncio.to_thread(each.begun.wait, 30)
+        assert await asyncio.to_thread(each.begun.wait, HANG_SECONDS)
     other.release.set()
     await tasks[-1]
     assert not greedy[2].begun.is_set()
@@ -204,7 +212,7 @@ async def test_one_visitor_has_a_share_of_the_places_and_others_the_rest() -> No
 async def test_who_waits_has_no_thread_and_hears_how_many_come_first() -> None:
     line, held, steps = Line(), Held(), list[str]()
     first = by("a", line.run(held))
-    await asyncio.to_thread(held.begun.wait, 30)
+    await asyncio.to_thread(held.begun.wait, HANG_SECONDS)
     before = threading.active_count()
     waiting = [by(f"b{number}", line.run(lambda _: None, lambda step: steps.append(step.text))) for number in range(50)]
     await asyncio.sleep(0)
@@ -243,10 +251,10 @@ async def test_work_that_nobody_waits_for_keeps_its_place_until_it_ends_and_its_
         raise LimitError("too late")
 
     first = by("a", line.run(fail))
-    await asyncio.to_thread(held.begun.wait, 30)
+    await asyncio.to_thread(held.begun.wait, HANG_SECONDS)
     first.cancel()
     second = by("b", line.run(lambda _: "done"))
-    await asyncio.sleep(0.01)
+    await asyncio.wait([first])
     assert first.cancelled() and len(line) == 2 and not second.done()
     held.release.set()
     assert await second == "done"
@@ -335,7 +343,7 @@ async def test_work_ends_when_the_last_who_asked_leaves_and_an_error_is_that_of_
     await asyncio.sleep(0)
     assert not ended.is_set()
     asked[1].cancel()
-    await asyncio.wait_for(ended.wait(), 30)
+    await asyncio.wait_for(ended.wait(), HANG_SECONDS)
 
     async def fails(report: Report) -> int:
         raise ZeroDivisionError
@@ -359,11 +367,11 @@ def test_a_large_analysis_does_not_hold_up_a_small_one(
     def hold(step: ProgressReport) -> None:
         said.append(step)
         running.set()
-        assert release.wait(30)
+        assert release.wait(HANG_SECONDS)
 
     async def analyze() -> None:
         first = asyncio.create_task(bench.analyze(bench.start, picture, "squash", 64, report=hold))
-        await asyncio.to_thread(running.wait, 30)
+        await asyncio.to_thread(running.wait, HANG_SECONDS)
         _, analysis = await bench.analyze(bench.start, picture, "squash")
         assert analysis.trace.layout.token_count < 30
         with pytest.raises(RunEnded):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -23,9 +22,9 @@ from tests.server_client import (
     form,
     post,
     request_head,
-    wait_until,
 )
 from tests.support.full_disk import FullDisk
+from tests.support.waiting import HANG_SECONDS, until, wait_until
 from tests.support.wrong_requests import EDGE, JSON_ROUTES, WRONG_FORMS
 from vitviz.ui.server import log
 from vitviz.ui.server.files import Folder
@@ -88,7 +87,9 @@ def test_an_event_of_the_page_with_wrong_values_logs_no_line_of_them(
         for wrong in ({"path": secret}, [secret]):
             body = {"data": [wrong] * len(fn.inputs), "fn_index": index, "session_hash": "wrong", "event_data": wrong}
             post(served.port, "/gradio_api/queue/join", json.dumps(body).encode())
-    with httpx.stream("GET", f"{served.address}/gradio_api/queue/data?session_hash=wrong", timeout=60) as answer:
+    with httpx.stream(
+        "GET", f"{served.address}/gradio_api/queue/data?session_hash=wrong", timeout=HANG_SECONDS
+    ) as answer:
         for _ in answer.iter_lines():
             pass
     printed = "".join(capfd.readouterr())
@@ -104,11 +105,9 @@ def test_what_is_no_json_by_its_header_is_not_read_as_such(served: RunningApp, s
 @pytest.mark.parametrize("route", ["gradio_api/queue/join", "gradio_api/call/v2/maps", "run"])
 def test_a_large_body_is_refused_before_it_is_there(served: RunningApp, silent: None, route: str) -> None:
     kind, target = "Content-Type: application/json", f"/{route}"
-    start = time.monotonic()
+    # The client is not done; it has the answer all the same.
     declared = exchange(served.port, request_head("POST", target, kind, f"Content-Length: {32 * 2**20}"), b"[" * 1000)
     assert declared.status == 413 and "more than 1,048,576 bytes" in declared.detail
-    # The client is not done; it has the answer all the same.
-    assert time.monotonic() - start < 10
     chunk = b"%x\r\n" % 2**16 + b'{"a":"bc",' + b" " * (2**16 - 10) + b"\r\n"
     chunked = exchange(served.port, request_head("POST", target, kind, "Transfer-Encoding: chunked"), *[chunk] * 64)
     assert chunked.status in (400, 413)
@@ -121,12 +120,10 @@ def test_a_large_body_is_refused_before_it_is_there(served: RunningApp, silent: 
 
 def test_a_body_that_nests_is_refused_and_nobody_waits(served: RunningApp) -> None:
     deep = b'{"a":' * 2**18
-    alone = min(served.health_seconds() for _ in range(3))
     with ThreadPoolExecutor(4) as pool:
         answers = [pool.submit(post, served.port, "/gradio_api/queue/join", deep[:JSON_BYTES]) for _ in range(8)]
-        median = sorted(served.health_seconds() for _ in range(9))[4]
+        served.expect_health()
         assert all(answer.result().status in (400, 413, 422) for answer in answers)
-    assert median < max(0.2, 10 * alone)
 
 
 # Uploads.
@@ -238,23 +235,21 @@ def test_what_nobody_expected_is_one_sentence_and_one_line(
 )
 def test_a_strange_request_is_not_in_the_log(served: RunningApp, silent: None, forged: bytes) -> None:
     assert exchange(served.port, forged).status in (200, 400, 403, 404, 426)
-    assert served.health_seconds() < 5
+    served.expect_health()
 
 
 # Many at once.
 
 
 def test_slow_connections_hold_nobody_up(served: RunningApp) -> None:
-    alone = min(served.health_seconds() for _ in range(3))
     with ExitStack() as stack:
         for number in range(100):
             slow = stack.enter_context(socket.create_connection(("127.0.0.1", served.port)))
             slow.sendall(b"GET /health HTTP/1.1\r\nX-Slow: "[: number % 30])
-        assert sorted(served.health_seconds() for _ in range(9))[4] < max(0.2, 10 * alone)
+        served.expect_health()
 
 
 def test_queued_events_hold_up_nobody(served: RunningApp) -> None:
-    alone = min(served.health_seconds() for _ in range(3))
     body = json.dumps({"data": [], "fn_index": served.endpoint("methods")._id, "session_hash": "queue"}).encode()
 
     def join(number: int) -> Answer:
@@ -266,7 +261,7 @@ def test_queued_events_hold_up_nobody(served: RunningApp) -> None:
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(join, range(200)))
     assert all(answer.status == 200 for answer in answers)
-    assert sorted(served.health_seconds() for _ in range(9))[4] < max(0.2, 10 * alone)
+    served.expect_health()
 
 
 async def test_one_visitor_has_so_many_short_requests() -> None:
@@ -286,15 +281,13 @@ async def test_one_visitor_has_so_many_short_requests() -> None:
 
     async with visitor("127.1.0.1") as one, visitor("127.1.0.2") as other:
         requests = [asyncio.create_task(one.post("/map", json={})) for _ in range(MAX_SHORT)]
-        while door.short.total < MAX_SHORT:
-            await asyncio.sleep(0.01)
+        await until(lambda: door.short.total == MAX_SHORT)
         # Who waits has not reached the app, and delays nobody else.
         assert begun == ["127.1.0.1"] * SHORT_AT_ONCE
         refused = await one.post("/map", json={})
         assert refused.status_code == 429 and "300 of your requests are under way" in refused.text
         requests.append(asyncio.create_task(other.get("/files/a/b")))
-        while len(begun) == SHORT_AT_ONCE:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(begun) > SHORT_AT_ONCE)
         assert begun[SHORT_AT_ONCE:] == ["127.1.0.2"]
         release.set()
         assert {answer.status_code for answer in await asyncio.gather(*requests)} == {200}

@@ -16,6 +16,7 @@ from gradio import processing_utils
 
 from tests.server_client import SESSION, RunningApp, exchange, form, post, request_head
 from tests.support.api_calls import PLAIN
+from tests.support.waiting import HANG_SECONDS
 from vitviz.errors.kinds import ImageError
 from vitviz.ui.server.routes import JSON_BYTES, ROUTES, TOOL_BYTES, TOOL_ROUTES, Body, find_route
 
@@ -88,7 +89,7 @@ def test_every_row_of_the_table_is_a_route(served: RunningApp) -> None:
 def test_every_other_route_is_answered_404_in_one_sentence(served: RunningApp) -> None:
     refused = [each for each in gradio_routes(served.app.routes) if f"{each[0]} {each[1]}" not in ALLOWED]
     assert len(refused) > 25
-    with httpx.Client(base_url=served.address, verify=False) as client:
+    with httpx.Client(base_url=served.address, timeout=HANG_SECONDS, verify=False) as client:
         for method, path in refused:
             answer = client.request(method, filled(path), content=b"{}" if method == "POST" else None)
             assert answer.status_code == 404, (method, path)
@@ -166,7 +167,7 @@ def test_no_route_fetches_an_address(served: RunningApp, monkeypatch: pytest.Mon
     for module in (safehttpx, processing_utils):
         monkeypatch.setattr(module, "is_public_ip", lambda ip: True)
     events = [fn._id for fn in served.demo.fns.values()]
-    with no_visitors() as port, httpx.Client(base_url=served.address, timeout=30, verify=False) as client:
+    with no_visitors() as port, httpx.Client(base_url=served.address, timeout=HANG_SECONDS, verify=False) as client:
         own = f"http://127.0.0.1:{port}/cat.jpg"
         forms = [own, own.upper(), f"//127.0.0.1:{port}/cat.jpg", f" {own}", own.replace("//", "/"), f"file={own}"]
         for method, path in gradio_routes(served.app.routes):

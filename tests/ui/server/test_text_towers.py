@@ -6,7 +6,6 @@ import asyncio
 import gc
 import json
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from weakref import ref
@@ -17,6 +16,7 @@ import torch
 import vitviz
 import vitviz.ui.server.text_towers
 from tests.support.visits import on_loop
+from tests.support.waiting import wait_until
 from tests.towers import make_transformers
 from vitviz import Model
 from vitviz.errors.kinds import CheckpointError, LimitError
@@ -101,11 +101,7 @@ def test_a_tower_is_opened_once_however_many_ask(
 
 
 def wait_for_its_end(process: int, worker: Worker) -> None:
-    until = time.monotonic() + 30
-    while process in children(worker) and time.monotonic() < until:
-        gc.collect()
-        time.sleep(0.05)
-    assert process not in children(worker)
+    wait_until(lambda: gc.collect() is not None and process not in children(worker))
 
 
 @pytest.mark.long
