@@ -27,7 +27,7 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.encoder import Encoder
 from vitviz.attention.sinks import SINK_RATIO, sink_patches
 from vitviz.errors.arguments import integer, named_fields, no_parameter
-from vitviz.errors.extras import extra
+from vitviz.errors.extras import needs, optional
 from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import choices, describe, several
 from vitviz.evaluation.head_table import measure_heads
@@ -337,7 +337,7 @@ class _Trainer(_TrainerHooks):
         # transformers' TensorBoardCallback makes its writer when the training begins.
         log = getattr(self.chosen_log, "tb_writer", None) or self.chosen_log
         if log is None:
-            with extra("train", "the log"):
+            with optional("the log"):
                 from torch.utils.tensorboard import SummaryWriter
             log = SummaryWriter(str(Path(args.output_dir, "runs", "attention")))
         self._begin(model, log, state.global_step)
@@ -374,7 +374,7 @@ def __getattr__(name: str) -> Any:
     found = [package for package in packages if find_spec(package.partition(".")[0])]
     if not found:
         package = packages[0].partition(".")[0]
-        raise ConfigError(f"{name} needs {package}: pip install {package}")
+        raise ConfigError(needs(name, package))
     bases = [getattr(import_module(package), base) for package in found]
     made = type(name, (hooks, *bases), {"__module__": __name__, "__doc__": hooks.__doc__})
     globals()[name] = made = named_fields(ConfigError)(made)

@@ -128,9 +128,9 @@ def test_without_captum_the_error_says_how_to_install_it(
     plain = importlib.util.find_spec
     hidden = lambda name, *rest: None if name == "captum" else plain(name, *rest)  # noqa: E731
     monkeypatch.setattr("vitviz.attribution.methods.find_spec", hidden)
-    expected = r"^this needs captum: pip install 'vitviz\[captum\]'$"
+    expected = r"^this needs captum: pip install 'captum>=0.9'$"
     refusal = METHODS[name].refusal(network.config)
-    assert refusal is not None and refusal == "this needs captum: pip install 'vitviz[captum]'"
+    assert refusal is not None and refusal == "this needs captum: pip install 'captum>=0.9'"
     monkeypatch.setitem(sys.modules, "captum", None)
     with pytest.raises(ConfigError, match=expected):
         METHODS[name].compute(AttributionInput(network, torch.randn(1, 3, 16, 24), class_target(1, 5)))

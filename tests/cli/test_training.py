@@ -172,4 +172,4 @@ def test_a_missing_extra_is_told_with_the_line_that_installs_it(
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     assert main(["train", str(tmp_path), str(tmp_path)]) == 2
-    assert capsys.readouterr().err == "vitviz: this needs tensorboard: pip install 'vitviz[train]'\n"
+    assert capsys.readouterr().err == "vitviz: this needs tensorboard: pip install 'tensorboard>=2.21'\n"

@@ -193,7 +193,7 @@ def test_what_there_is_no_atlas_of_is_one_sentence(
     check_refusals(ConfigError, places)
     with monkeypatch.context() as patched:
         patched.setitem(sys.modules, "duckdb", None)
-        check_refusals(ConfigError, {r".*pip install 'vitviz\[atlas\]'": lambda: read_atlas(results)})
+        check_refusals(ConfigError, {r".*pip install 'duckdb>=1.1'": lambda: read_atlas(results)})
     run = json.loads((results / "run.json").read_text())
     (results / "run.json").write_text(json.dumps({**run, "schema": 99}))
     check_refusals(ConfigError, {".*rows of schema 99; this version reads 5 or 6": lambda: read_atlas(results)})

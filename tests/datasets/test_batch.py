@@ -371,7 +371,7 @@ def test_the_command_says_what_it_did(
 
 def test_a_missing_extra_is_named(photos: Path, tmp_path: Path, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ConfigError, match=r"a folder of pictures needs pyarrow: pip install 'vitviz\[batch\]'"):
+    with pytest.raises(ConfigError, match=r"a folder of pictures needs pyarrow: pip install 'pyarrow>=17'"):
         run_batch(asked(model), read_items(str(photos)), tmp_path / "out")
 
 

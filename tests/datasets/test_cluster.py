@@ -230,7 +230,7 @@ def test_an_unknown_engine_is_refused_by_the_command() -> None:
 
 def test_a_missing_extra_is_named(model: Model, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError, match=r"a batch on Ray needs ray: pip install 'vitviz\[ray\]'"):
+    with pytest.raises(ConfigError, match=r"a batch on Ray needs ray: pip install 'ray\[data\]>=2\.60'"):
         run(BatchRequest(model), read_items(str(photos)), tmp_path / "out", engine="ray")
     assert not (tmp_path / "out").exists()
 

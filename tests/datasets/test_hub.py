@@ -78,5 +78,5 @@ def test_a_wrong_data_set_is_one_sentence(folder: Path, ending: str, column: str
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, folder: Any) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ConfigError, match=r"pip install 'vitviz\[hub\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'datasets>=4'"):
         list(read_items(f"hf:datasets/{folder}:train"))

@@ -127,7 +127,8 @@ def test_a_heic_photo_names_its_extra_and_the_other_way_out(data: bytes, monkeyp
     for module in (opening, decoding):
         monkeypatch.setattr(module, "heif_formats", decoding.heif_formats.__wrapped__)
     with pytest.raises(
-        ImageError, match=r"^it: a HEIC photo, which needs pip install 'vitviz\[heif\]'; .*export it as JPEG$"
+        ImageError,
+        match=r"^it: a HEIC photo, which needs pillow_heif: pip install 'pillow-heif>=1\.8'; .*export it as JPEG$",
     ):
         open_image(data, "it")
 

@@ -18,6 +18,7 @@ import pytest
 import vitviz
 from tests.support.example import ROOT
 from tests.support.sources import parsed
+from vitviz.errors.extras import REQUIREMENTS, needs
 
 MODULES = sorted((ROOT / "vitviz").rglob("*.py"))
 
@@ -275,6 +276,19 @@ def test_what_is_imported_is_required_and_what_an_extra_brings_is_imported_when_
 @pytest.mark.parametrize("name", EXTRAS)
 def test_an_extra_brings_what_its_module_imports(name: str) -> None:
     assert extra(name) - {"vitviz"} == EXTRAS[name][0]
+
+
+def test_messages_propose_the_packages_and_versions_of_the_extras() -> None:
+    """No package index has vitviz itself, so that a message proposes none of its extras."""
+    names = (*EXTRAS, "app", "mcp", "open_clip", "timm", "train")
+    stated = {line.partition(";")[0] for name in names for line in in_pyproject(name)}
+    for module, requirements in REQUIREMENTS.items():
+        assert set(requirements.split()) <= stated, module
+    assert needs("this", "gradio").endswith(" 'starlette>=1.0.1' 'torch>=2.10'")
+    brought = set().union(*(packages for packages, _ in EXTRAS.values()), extra("train"))
+    assert brought - {"torchvision"} <= {*REQUIREMENTS}
+    texts = [path.read_text() for path in MODULES] + [path.read_text() for path in (ROOT / "docs").glob("*.md")]
+    assert not [text for text in texts if re.search(r"pip install \S*vitviz\[", text)]
 
 
 def test_training_needs_its_extra() -> None:

@@ -25,6 +25,8 @@ from vitviz import (
     Style,
     VitvizError,
 )
+from vitviz.errors import attributes
+from vitviz.errors.attributes import INSTEAD, PLACES
 
 pytestmark = pytest.mark.slow
 
@@ -101,29 +103,45 @@ def test_every_sentence_says_what_was_found_and_what_is_expected() -> None:
 ATTRIBUTES = [
     ("analysis.gradcam()", "; did you mean 'grad_cam'?"),
     ("analysis.predict()", "; did you mean 'predictions'?"),
-    ("analysis.overlay()", ": expected analysis.rollout().overlay(…)"),
+    ("analysis.overlay()", ": expected analysis.rollout().overlay()"),
     ("analysis.labels", ": expected analysis.model.labels"),
-    ("analysis.weights(0)", ": expected analysis.trace.weights(…)"),
+    ("analysis.weights(0)", ": expected analysis.trace.weights(-1)"),
     ("analysis.predictions()[0].score", "; did you mean 'probability'?"),
-    ("model.eval()", ": its network is in evaluation mode already; vitviz.analyze(image, model) runs it"),
+    ("model.eval()", ": expected vitviz.analyze(image, model)"),
     ("model.cuda()", ": expected model.to('cuda')"),
-    ("model.predict(photo)", ": expected vitviz.analyze(image, model).predictions(…)"),
+    ("model.predict(photo)", ": expected vitviz.analyze(image, model).predictions()"),
     ("model.device", ": expected model.network.device"),
-    ("model.named_parameters()", ": expected model.network.named_parameters(…)"),
-    ("model.num_heads", "; did you mean model.network.config.heads?"),
-    ("heatmap.cpu()", ": expected heatmap.values.cpu(…)"),
-    ("heatmap.resize(90)", "; did you mean 'resized'?"),
-    ("analysis.attention_sheet().overlay()", ": expected sheet[layer][head].overlay(…)"),
-    ("analysis.trace.rollout()", ": expected vitviz.attribution.rollout(…)"),
-    ("vitviz.rollout(photo)", ": expected vitviz.analyze(image, model).rollout(…)"),
-    ("vitviz.compare(analysis, analysis)", "or vitviz.evaluation.compare(analysis), the methods on one picture"),
-    ("vitviz.probe(analysis)", ": expected vitviz.evaluation.probes.probe(…)"),
-    ("vitviz.predict(photo)", ": expected vitviz.analyze(image, model).predictions(…)"),
+    ("model.named_parameters()", ": expected model.network.named_parameters()"),
+    ("model.num_heads", ": expected model.network.config.heads"),
+    ("heatmap.cpu()", ": expected heatmap.values.cpu"),
+    ("heatmap.resize(90)", ": expected heatmap.resized(224)"),
+    ("analysis.attention_sheet().overlay()", ": expected sheet.figure()"),
+    ("analysis.trace.rollout()", ": expected vitviz.attribution.rollout(trace)"),
+    ("vitviz.rollout(photo)", ": expected vitviz.analyze(image, model).rollout()"),
+    ("vitviz.compare(analysis, analysis)", ": expected vitviz.evaluation.compare(analysis)"),
+    ("vitviz.probe(analysis)", ": expected vitviz.evaluation.probes.probe"),
+    ("vitviz.predict(photo)", ": expected vitviz.analyze(image, model).predictions()"),
     ("vitviz.laod(photo)", "module 'vitviz' has no attribute 'laod'; did you mean 'load'?"),
     ("vitviz._secret", "module 'vitviz' has no attribute '_secret'"),
     ("vitviz.analyse(photo, model)", "; did you mean 'analyze'?"),
     ("vitviz.METHODS.gradcam", "; did you mean METHODS['grad_cam']?"),
-    ("analysis.layer_index(0)", ": expected analysis.trace.layer_index(…)"),
+    ("analysis.layer_index(0)", ": expected analysis.trace.layer_index(-1)"),
+    ("analysis.matrix", ": expected analysis.trace.weights(-1)"),
+    ("analysis.trace.matrix(0)", ": expected trace.weights(-1)"),
+    ("analysis.top", "; did you mean 'predictions'?"),
+    ("analysis.attentions[0]", ": expected analysis.trace.weights(-1)"),
+    ("analysis.attention_maps", "; did you mean 'attention_sheet'?"),
+    ("analysis.attention_rollout()", "; did you mean 'rollout'?"),
+    ("analysis.layers", ": expected analysis.trace.layers"),
+    ("analysis.plot()", ": expected analysis.rollout().figure()"),
+    ("analysis.predictions().to_pandas()", ": expected pandas.DataFrame(predictions)"),
+    ("analysis.predictions().label", ": expected predictions[0].label"),
+    ("heatmap.save_png('a.png')", ": expected heatmap.save('map.png')"),
+    ("heatmap.plot()", "; did you mean 'figure'?"),
+    ("model.analyze(photo)", ": expected vitviz.analyze(image, model)"),
+    ("vitviz.available_models()", "; did you mean 'list_models'?"),
+    ("vitviz.analyze_folder('photos')", "; did you mean 'run_batch'?"),
+    ("vitviz.AttentionRollout(model)", ": expected vitviz.analyze(image, model).rollout()"),
     ("analysis.zzz", "'Analysis' object has no attribute 'zzz'"),
     ("model._repr_markdown_()", "'Model' object has no attribute '_repr_markdown_'"),
 ]
@@ -136,6 +154,65 @@ def test_an_unknown_attribute_is_an_error_that_says_where_the_name_is(
     with pytest.raises(AttributeError) as caught:
         eval(code, names)
     assert str(caught.value).endswith(answer)
+
+
+# The attributes of torch's own classes are proposed without a call.
+OF_TORCH = ("model.network", "analysis.model.network", "heatmap.values")
+# What this model lacks, or no model has any more.
+REFUSED = ("pooling_attention", "is_out_of_distribution", "ood_score")
+OWNERS = {
+    "vitviz": "vitviz",
+    "Model": "model",
+    "Analysis": "analysis",
+    "Predictions": "predictions",
+    "Heatmap": "heatmap",
+    "Sheet": "sheet",
+    "AttentionTrace": "trace",
+}
+
+
+def expected_code(owner: object, word: str) -> str:
+    """The code that the message about an unknown attribute proposes; empty if it proposes none."""
+    with pytest.raises(AttributeError) as caught:
+        getattr(owner, word)
+    return str(caught.value).partition(": expected ")[2]
+
+
+@pytest.fixture
+def pasted(names: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The names that the code of a message uses."""
+    monkeypatch.setattr("vitviz.visualization.heatmaps.show_png", lambda content: None)
+    analysis = names["analysis"]
+    values = {"trace": analysis.trace, "sheet": analysis.attention_sheet(), "predictions": analysis.predictions()}
+    return {**names, **values, "image": PHOTO, "pandas": pytest.importorskip("pandas")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "words"), [(kind, *row) for kind, table in INSTEAD.items() for row in table.items()]
+)
+def test_what_a_message_proposes_runs_when_it_is_pasted(
+    kind: str, code: str, words: str, pasted: dict[str, Any]
+) -> None:
+    for word in words.split():
+        assert expected_code(pasted[OWNERS[kind]], word) == code, word
+    if code != "model.to('cuda')" or torch.cuda.is_available():
+        eval(code, pasted)
+
+
+@pytest.mark.parametrize(("kind", "start", "place"), [(kind, *row) for kind, rows in PLACES.items() for row in rows])
+def test_the_place_that_a_message_names_has_the_attribute(
+    kind: str, start: str, place: str, pasted: dict[str, Any]
+) -> None:
+    owner, count = pasted[OWNERS[kind]], 0
+    for word in sorted(attributes._names(attributes._find(place))):
+        if hasattr(owner, word) or start not in (code := expected_code(owner, word)):
+            continue
+        count += 1
+        if code.startswith(OF_TORCH):
+            assert code.partition("(")[0].rpartition(".")[2] in dir(type(eval(start, pasted))), code
+        elif word not in REFUSED:
+            eval(code, pasted)
+    assert count or start in ("model.network", "analysis.model.network", "vitviz.metrics", "analysis"), place
 
 
 PUBLIC = [value for name in vitviz.__all__ if inspect.isfunction(value := getattr(vitviz, name))]

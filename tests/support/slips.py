@@ -93,7 +93,7 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
     (
         "heatmap.overlay(opacity=0.3)",
         MethodError,
-        "no parameter 'opacity': it is one of a style; expected style=vitviz.Style(opacity=…)",
+        "no parameter 'opacity': it is one of a style; expected style=vitviz.Style(opacity=0.3)",
     ),
     (
         'analysis.faithfulness({"rollout": heatmap}, metrics=["Deletions"])',
@@ -264,9 +264,34 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
         "parameters: ['rollout'] found; expected those of methods, such as {'rollout': {'discard_ratio': 0.9}}",
     ),
     (
-        "heatmap.overlay(cmap=None)",
+        'heatmap.overlay(cmap="viridis")',
         MethodError,
-        "no parameter 'cmap': it is one of a style; expected style=vitviz.Style(colormap=…)",
+        "no parameter 'cmap': it is one of a style; expected style=vitviz.Style(colormap='viridis')",
+    ),
+    (
+        "heatmap.overlay(alpha=3)",
+        MethodError,
+        "opacity = 3: expected a number in [0, 1]",
+    ),
+    (
+        'analysis.map("attention_rollout")',
+        MethodError,
+        f"method 'attention_rollout': expected {METHOD_NAMES}; did you mean 'rollout'?",
+    ),
+    (
+        'vitviz.Model("dino_vits16")',
+        ConfigError,
+        "Model: missing a required argument: 'network'; expected vitviz.load('vitviz-photos')",
+    ),
+    (
+        "vitviz.Analysis(photo, model)",
+        ConfigError,
+        "Analysis: missing a required argument: 'logits'; expected vitviz.analyze(image, model)",
+    ),
+    (
+        "vitviz.Heatmap(np.zeros((4, 4)), photo)",
+        MethodError,
+        "Heatmap: missing a required argument: 'geometry'; expected vitviz.Heatmap.of(array, image)",
     ),
     (
         'vitviz.save_checkpoint(model, "mine.safetensors")',

@@ -129,7 +129,7 @@ def test_tools_without_their_package_are_refused_with_the_way_to_get_it(monkeypa
     monkeypatch.setenv("GRADIO_MCP_SERVER", "True")
     monkeypatch.setattr(launch, "find_spec", lambda name: None)
     app: Any = None
-    with pytest.raises(ConfigError, match=r"GRADIO_MCP_SERVER=true: this needs mcp: pip install 'vitviz\[mcp\]'"):
+    with pytest.raises(ConfigError, match=r"GRADIO_MCP_SERVER=true needs mcp: pip install 'gradio\[mcp\]>=6\.31,<7'"):
         launch.serve(app)
 
 

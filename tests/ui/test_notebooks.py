@@ -173,7 +173,7 @@ def test_a_selection_needs_a_package_which_makes_its_widget(
     analysis: Analysis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vitviz.ui.explorer.selection.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"needs anywidget: pip install 'vitviz\[notebook\]'"):
+    with pytest.raises(ConfigError, match=r"needs anywidget: pip install 'anywidget>=0.9'"):
         _ = explore(analysis).selection
     monkeypatch.setattr("vitviz.ui.explorer.selection.find_spec", lambda name: name)
     monkeypatch.setitem(sys.modules, "anywidget", SimpleNamespace(AnyWidget=HasTraits))  # type: ignore[arg-type]

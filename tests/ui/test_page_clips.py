@@ -163,7 +163,7 @@ def test_without_the_extra_the_answer_says_which_one_is_missing(
     monkeypatch.syspath_prepend(tmp_path)
     worker = Worker()
     service = AnalysisService(bundled, worker=worker)
-    with pytest.raises(vitviz.ConfigError, match=r"a clip needs av: pip install 'vitviz\[video\]'"):
+    with pytest.raises(vitviz.ConfigError, match=r"a clip needs av: pip install 'av>=17'"):
         on_loop(service.uploaded.clip(Upload(clip, "clip.mp4")))
     worker.close()
 

@@ -410,5 +410,5 @@ def test_an_invalid_answer_of_a_child_is_not_believed(
 def test_without_the_extra_the_error_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_clip(tmp_path / "clip.mp4", 3)
     monkeypatch.setitem(sys.modules, "av", None)
-    with pytest.raises(ConfigError, match=r"a clip needs av: pip install 'vitviz\[video\]'"):
+    with pytest.raises(ConfigError, match=r"a clip needs av: pip install 'av>=17'"):
         open_video(path)

@@ -27,9 +27,9 @@ from vitviz.attribution.exclusion import Exclude
 from vitviz.attribution.far_look import FarLook, far_look
 from vitviz.attribution.methods import MethodName, record_and_arguments
 from vitviz.attribution.propagation import Reference
-from vitviz.errors.arguments import integer, named_arguments, no_parameter, word
+from vitviz.errors.arguments import integer, named_arguments, named_fields, no_parameter, word
 from vitviz.errors.attributes import AttributeAdvice
-from vitviz.errors.kinds import MethodError
+from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.errors.messages import describe
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.images.sources import ImageSource
@@ -58,6 +58,7 @@ def _unknown_parameter_message(analysis: Analysis, method: str = "", *_: Any, un
     return no_parameter(method, unknown, [parameter.name for parameter in METHODS[method].parameters])
 
 
+@named_fields(ConfigError, "vitviz.analyze(image, model)")
 @dataclass(frozen=True, eq=False)
 class Analysis(MethodMaps, AttributeAdvice):
     """One image encoded by one model, made by :func:`vitviz.analyze`, or by :meth:`of`.

@@ -22,7 +22,7 @@ class Prediction(AttributeAdvice):
     index: int
 
 
-class Predictions(list[Prediction]):
+class Predictions(list[Prediction], AttributeAdvice):
     """Predictions of one image, best first."""
 
     def __repr__(self) -> str:

@@ -35,6 +35,7 @@ from vitviz.attribution.propagation import REFERENCES
 from vitviz.attribution.relevance import relevance
 from vitviz.attribution.rollout import rollout
 from vitviz.errors.arguments import checked_parameters, word
+from vitviz.errors.extras import needs
 from vitviz.errors.messages import choices, did_you_mean, nearest
 from vitviz.errors.tables import html_table, text_table
 from vitviz.models.capture import NO_STREAM, ModuleConfig
@@ -122,7 +123,7 @@ class Method:
         if self.reads_layers and isinstance(config, ModuleConfig) and not config.has_stream:
             return NO_STREAM
         if self.package is not None and find_spec(self.package) is None:
-            return f"this needs {self.package}: pip install 'vitviz[{self.package}]'"
+            return needs("this", self.package)
         if self.pooling is not None and config.pooling != self.pooling[0]:
             return self.pooling[1]
         return NO_CLASSIFIER if self.class_specific and not (config.classes or has_target) else None

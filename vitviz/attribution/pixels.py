@@ -16,7 +16,7 @@ from einops import reduce
 from vitviz.attention.token_map import TokenMap
 from vitviz.attribution.inputs import AttributionInput
 from vitviz.errors.arguments import boolean, integer
-from vitviz.errors.extras import extra
+from vitviz.errors.extras import optional
 from vitviz.errors.kinds import MethodError
 from vitviz.models.autograd import NO_GRADIENTS, arriving_gradients
 from vitviz.progress import Progress
@@ -58,7 +58,7 @@ def integrated_gradients(
     """
     inputs = AttributionInput.checked(inputs)
     steps, signed = integer("steps", steps, 1, MethodError), boolean("signed", signed)
-    with extra(CAPTUM, package=CAPTUM), torch.inference_mode(False), arriving_gradients(inputs.network):
+    with optional(), torch.inference_mode(False), arriving_gradients(inputs.network):
         from captum.attr import IntegratedGradients
 
         pixels = inputs.pixels.detach().clone()
@@ -101,7 +101,7 @@ def occlusion(
     """
     patch, signed = _patch(AttributionInput.checked(inputs)), boolean("signed", signed)
     window = (inputs.pixels.shape[1], patch["height"], patch["width"])
-    with extra(CAPTUM, package=CAPTUM), torch.inference_mode():
+    with optional(), torch.inference_mode():
         from captum.attr import Occlusion
 
         layout = inputs.network.config.layout(*inputs.pixels.shape[-2:])

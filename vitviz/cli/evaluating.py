@@ -7,7 +7,7 @@ from typing import Any
 
 from vitviz.analysis.analysis import NO_DETECTOR
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.errors.extras import extra
+from vitviz.errors.extras import optional
 from vitviz.errors.kinds import ConfigError, DataError
 from vitviz.errors.messages import several
 from vitviz.images.colours import ColorProfile
@@ -39,7 +39,7 @@ def run(
     if ood is not None:
         instead = f"compare predictions and energy_score of its pictures in the table of: vitviz batch {ood} results"
         raise ConfigError(f"--ood {ood}: {NO_DETECTOR}; {instead}")
-    with extra("train"):
+    with optional():
         from vitviz.training.data import read_image_folder
         from vitviz.training.evaluate import accuracy_of, logits_of
     model = load_with_bar(**load_options)

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vitviz.errors.extras import extra
+from vitviz.errors.extras import optional
 from vitviz.training.config import PRESETS, TrainingConfig
 
 
 def run(images: Path, output: Path, snapshots: int, terms: str, preset: str | None, **settings: Any) -> None:
     """Train a network."""
-    with extra("train"):
+    with optional():
         from vitviz.training.loop import CHECKPOINT, train
     config = replace(PRESETS[preset] if preset is not None else TrainingConfig(), **settings)
     _, accuracy = train(images, output, config, snapshots, terms)

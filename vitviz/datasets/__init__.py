@@ -1,4 +1,4 @@
-"""Many pictures: a folder, a list, an archive or a table of them in, Parquet out. Needs the extra ``vitviz[batch]``.
+"""Many pictures: a folder, a list, an archive or a table of them in, Parquet out. Needs the extra ``batch``.
 
 This package reads sources of pictures, stores the results, and resumes runs that were interrupted. The result of one
 picture is computed by ``analysis``, ``attribution`` and ``evaluation``.

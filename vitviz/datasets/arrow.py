@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vitviz.errors.extras import extra
+from vitviz.errors.extras import optional
 
 
 def arrow() -> tuple[Any, Any]:
@@ -13,7 +13,7 @@ def arrow() -> tuple[Any, Any]:
     Raises:
         ConfigError: it is not installed.
     """
-    with extra("batch", "a folder of pictures"):
+    with optional("a folder of pictures"):
         import pyarrow  # type: ignore[import-untyped]
         import pyarrow.parquet  # type: ignore[import-untyped]
     return pyarrow, pyarrow.parquet

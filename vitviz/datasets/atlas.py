@@ -20,7 +20,7 @@ from vitviz.datasets.arrow import arrow
 from vitviz.datasets.output import PARTS_FOLDER, part_paths, read_request
 from vitviz.datasets.request import READABLE_SCHEMAS
 from vitviz.datasets.rows import THUMBNAIL
-from vitviz.errors.extras import extra
+from vitviz.errors.extras import optional
 from vitviz.errors.kinds import ConfigError, DataError
 from vitviz.system.paths import user_path
 
@@ -164,7 +164,7 @@ def read_atlas(results: str | os.PathLike[str], memory_bytes: int = MEMORY_BYTES
 
 @contextmanager
 def _database(results: Path, memory_bytes: int) -> Iterator[Select]:
-    with extra("atlas", "an atlas"):
+    with optional("an atlas"):
         import duckdb
     with TemporaryDirectory() as folder, duckdb.connect(":memory:") as connection:
         connection.execute(f"SET memory_limit = '{memory_bytes // 2**20}MiB'")

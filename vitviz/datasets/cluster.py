@@ -1,6 +1,6 @@
 """A batch on many machines: Ray Data schedules the work, moves the data and retries what failed.
 
-Needs the extra ``vitviz[ray]``. All rows return to the machine that started the run. It alone writes the table, so that
+Needs the extra ``ray``. All rows return to the machine that started the run. It alone writes the table, so that
 parts are written atomically as in every other run.
 """
 
@@ -26,7 +26,7 @@ from vitviz.datasets.request import BatchRequest
 from vitviz.datasets.rows import blank_result, schema
 from vitviz.datasets.work import WORKERS, BatchSettings, RowComputer, UnprocessedPictures
 from vitviz.errors.arguments import instance, integer
-from vitviz.errors.extras import extra
+from vitviz.errors.extras import optional
 from vitviz.errors.kinds import ConfigError, DataError, VitvizError
 from vitviz.errors.messages import choices
 from vitviz.images.sources import COLUMN
@@ -192,7 +192,7 @@ def ray_data() -> Any:
     Raises:
         ConfigError: it is not installed.
     """
-    with extra("ray", "a batch on Ray"):
+    with optional("a batch on Ray"):
         import ray
         import ray.data
         import ray.exceptions

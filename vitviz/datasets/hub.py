@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from vitviz.errors.extras import extra
+from vitviz.errors.extras import optional
 from vitviz.errors.kinds import DataError
 from vitviz.errors.messages import choices
 
@@ -26,7 +26,7 @@ def hub_cells(source: str, column: str) -> Iterator[tuple[str, Any]]:
         ConfigError: the package is not installed.
         DataError: there is no such data set, split or column, the column holds no pictures, or it cannot be read.
     """
-    with extra("hub", "a data set of the hub"):
+    with optional("a data set of the hub"):
         import datasets
     name, sign, split = source.removeprefix(HUB_PREFIX).rpartition(":")
     if not sign:

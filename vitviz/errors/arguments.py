@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, signature
 from typing import Any, ParamSpec, TypeVar, cast
 
-from vitviz.errors.attributes import WORDS
 from vitviz.errors.kinds import ConfigError, MethodError, VitvizError
 from vitviz.errors.messages import choices, describe, did_you_mean, with_article
 
@@ -121,9 +120,9 @@ def pairs(name: str, values: object, contents: str, error: type[VitvizError]) ->
     """
     result = [pair_or_none(value) for value in values] if isinstance(values, Iterable) else [None]
     if any(pair is None for pair in result):
-        single = pair_or_none(values)
-        example = [(0, 1)] if single is None else [single]
-        raise error(f"{name} = {describe(values)}: expected pairs of {contents}, such as {example}")
+        raise error(
+            f"{name} = {describe(values)}: expected pairs of {contents}, such as {[pair_or_none(values) or (0, 1)]}"
+        )
     return [pair for pair in result if pair is not None]
 
 
@@ -134,15 +133,15 @@ def instance(name: str, value: object, kind: type[Instance], example: str) -> In
         ConfigError: it is not.
     """
     if not isinstance(value, kind):
-        expected = f"expected {with_article(kind.__name__)}, such as {example} gives"
-        raise ConfigError(f"{name}: {describe(value)} found; {expected}")
+        raise ConfigError(
+            f"{name}: {describe(value)} found; expected {with_article(kind.__name__)}, such as {example} gives"
+        )
     return value
 
 
 def no_parameter(function: str, name: str, legal: Collection[str]) -> str:
     """The error message about a parameter that a function does not have."""
-    suggestion = did_you_mean(name, legal) or did_you_mean(WORDS.get(name), legal)
-    expected = f"expected {choices(legal)}{suggestion}" if legal else "it has none"
+    expected = f"expected {choices(legal)}{did_you_mean(name, legal)}" if legal else "it has none"
     return f"{function} has no parameter {name!r}: {expected}"
 
 
@@ -167,7 +166,7 @@ def named_arguments(
     Args:
         error: the class to raise.
         unknown: returns the message about a misspelt name. It is called with the arguments of the call and with the
-            name as ``unknown``. None lists all parameters of the function.
+            name as ``unknown`` and its value as ``wrong_value``. None lists all parameters of the function.
     """
 
     def wrap(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -177,11 +176,16 @@ def named_arguments(
     return wrap
 
 
-def named_fields(error: type[VitvizError]) -> Callable[[Class], Class]:
-    """Decorator of a class that raises ``error`` for a misspelt, missing or surplus field or argument."""
+def named_fields(error: type[VitvizError], instead: str = "") -> Callable[[Class], Class]:
+    """Decorator of a class that raises ``error`` for a misspelt, missing or surplus field or argument.
+
+    Args:
+        error: the class to raise.
+        instead: the code that gives such an object, where nobody makes one by hand.
+    """
 
     def wrap(cls: Class) -> Class:
-        cls.__init__ = _checked(cls.__init__, cls.__name__, error, None)  # type: ignore[misc]
+        cls.__init__ = _checked(cls.__init__, cls.__name__, error, None, instead)  # type: ignore[misc]
         return cls
 
     return wrap
@@ -192,32 +196,32 @@ def _checked(
     name: str,
     error: type[VitvizError],
     unknown: Callable[..., str] | None,
+    instead: str = "",
 ) -> Callable[Arguments, Result]:
     expected = signature(function)
-    legal = [parameter for parameter in expected.parameters if parameter not in OWNERS]
+    legal = {name: each for name, each in expected.parameters.items() if name not in OWNERS}
+    explain = unknown or (lambda *_, unknown, **__: no_parameter(name, unknown, legal))
 
     @wraps(function)
-    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+    def checked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         try:
             expected.bind(*args, **kwargs)
         except TypeError as mistake:
             misspelt = next((name for name in kwargs if name not in expected.parameters), None)
             if misspelt is None:
-                raise error(f"{name}: {mistake}; expected {name}({_parameter_list(expected)})") from None
-            if unknown is None:
-                raise error(no_parameter(name, misspelt, legal)) from None
+                usual = f"{name}({_parameter_list(legal.values())})"
+                raise error(f"{name}: {mistake}; expected {instead or usual}") from None
             keywords: dict[str, Any] = {key: value for key, value in kwargs.items() if key in expected.parameters}
-            raise error(unknown(*args, unknown=misspelt, **keywords)) from None
+            raise error(explain(*args, unknown=misspelt, wrong_value=kwargs[misspelt], **keywords)) from None
         return function(*args, **kwargs)
 
-    return call
+    return checked
 
 
-def _parameter_list(expected: Signature) -> str:
+def _parameter_list(parameters: Iterable[Parameter]) -> str:
     """The names of the parameters; ``=…`` marks those with a default. Others of any name are left out."""
-    named = (each for each in expected.parameters.values() if each.kind != Parameter.VAR_KEYWORD)
-    parameters = [each for each in named if each.name not in OWNERS]
-    return ", ".join(each.name + "=…" * (each.default is not Parameter.empty) for each in parameters)
+    named = (each for each in parameters if each.kind != Parameter.VAR_KEYWORD)
+    return ", ".join(each.name + "=…" * (each.default is not Parameter.empty) for each in named)
 
 
 def _item(value: object) -> object:

@@ -9,6 +9,8 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
+from vitviz.errors.words import WORDS
+
 # Twice as long as any legal name.
 MAX_MISSPELT_CHARS = 1000
 
@@ -32,9 +34,14 @@ def nearest(name: object, legal: Iterable[object], similarity: float = 0.6) -> s
     return by_letters[matches[0]] if matches else None
 
 
-def did_you_mean(name: object, legal: Iterable[object]) -> str:
-    """The end of a sentence about a misspelt name, ``"; did you mean 'rollout'?"``; empty where no name is similar."""
-    match = nearest(name, legal)
+def did_you_mean(name: object, legal: Iterable[object], similarity: float = 0.6) -> str:
+    """The end of a sentence about a wrong name, ``"; did you mean 'rollout'?"``; empty where no name is similar.
+
+    Another package's word for a legal name stands for it.
+    """
+    names = list(legal)
+    meant = WORDS.get(name) if isinstance(name, str) else None
+    match = meant if meant in names else nearest(name, names, similarity)
     return "" if match is None else f"; did you mean {match!r}?"
 
 

@@ -16,6 +16,7 @@ import torch
 from PIL import Image, ImageFile, PngImagePlugin, UnidentifiedImageError
 
 from vitviz.errors.arguments import named_arguments, word
+from vitviz.errors.extras import needs
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import describe, legible
 from vitviz.images.code_points import read_code_points
@@ -214,7 +215,7 @@ def _identified(stream: PictureFile, name: str) -> tuple[Image.Image, tuple[int,
         # peek may return more bytes than requested.
         kind = kind_of(stream.peek(START_BYTES)[:START_BYTES])
         if kind == HEIC:
-            way = "damaged, or of a rare kind" if heif_formats() else "which needs pip install 'vitviz[heif]'"
+            way = "damaged, or of a rare kind" if heif_formats() else needs("which", "pillow_heif")
             raise ImageError(f"{name}: {kind}, {way}; {EXPECTED}, so convert it or export it as JPEG") from None
         stream.seek(0)
         if kind.startswith("a JPEG") and (frame := JPEG_FRAME.search(stream.read(JPEG_HEADER_BYTES))):

@@ -1,1 +1,1 @@
-"""Training and evaluation of a Vision Transformer on a labelled image folder. Needs the extra ``vitviz[train]``."""
+"""Training and evaluation of a Vision Transformer on a labelled image folder. Needs the extra ``train``."""

@@ -8,6 +8,7 @@ import time
 from importlib.util import find_spec
 from typing import Any
 
+from vitviz.errors.extras import needs
 from vitviz.errors.kinds import ConfigError
 from vitviz.ui.app import App
 from vitviz.ui.proxies import without_proxies
@@ -39,7 +40,7 @@ def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any)
     """
     # Gradio would end with a traceback.
     if os.environ.get(MCP, "").lower() == "true" and not has_tools():
-        raise ConfigError(f"{MCP}=true: this needs mcp: pip install 'vitviz[mcp]'")
+        raise ConfigError(needs(f"{MCP}=true", "mcp"))
     # It logs what a client sends.
     logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
     if not IS_LINUX:

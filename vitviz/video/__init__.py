@@ -1,1 +1,1 @@
-"""Clips, read frame by frame, and videos of their maps on one scale. Needs the extra ``vitviz[video]``."""
+"""Clips, read frame by frame, and videos of their maps on one scale. Needs the extra ``video``."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from PIL import Image
 
 from vitviz.errors.arguments import integer, number
-from vitviz.errors.extras import extra
+from vitviz.errors.extras import optional
 from vitviz.errors.kinds import ConfigError
 
 # Ticks are those of MPEG.
@@ -25,7 +25,7 @@ def pyav() -> Any:
     Raises:
         ConfigError: it is not installed.
     """
-    with extra("video", "a clip"):
+    with optional("a clip"):
         import av
     return av
 

@@ -14,9 +14,10 @@ from PIL import Image
 
 from vitviz.attention.token_map import TokenMap
 from vitviz.errors.arguments import boolean, integer, named_arguments, named_fields, number, number_or_none, word
-from vitviz.errors.attributes import WORDS, AttributeAdvice
+from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import choices, describe, did_you_mean
+from vitviz.errors.words import WORDS
 from vitviz.images.geometry import Geometry
 from vitviz.images.preprocessing import resize_longest
 from vitviz.visualization.arithmetic import Arithmetic
@@ -141,15 +142,18 @@ class Style:
         return {**values, "colormap": {"name": self.colormap.name, "colours": self.colours().round().tolist()}}
 
 
-def _unknown_argument(*_: Any, unknown: str, **__: Any) -> str:
+def _unknown_argument(*_: Any, unknown: str, wrong_value: Any, **__: Any) -> str:
     """The message about an unknown argument of :meth:`Heatmap.overlay`, which is often one of a style."""
     style_fields = [each.name for each in fields(Style)]
     if (meant := WORDS.get(unknown, unknown)) in style_fields:
-        return f"no parameter {unknown!r}: it is one of a style; expected style=vitviz.Style({meant}=…)"
+        # A wrong value is refused by its own sentence.
+        code = f"vitviz.Style({meant}={getattr(Style(**{meant: wrong_value}), meant)!r})"
+        return f"no parameter {unknown!r}: it is one of a style; expected style={code}"
     legal = f"expected 'style', 'mark', or of Style {choices(style_fields)}"
     return f"no parameter {unknown!r}: {legal}{did_you_mean(unknown, style_fields)}"
 
 
+@named_fields(MethodError, "vitviz.Heatmap.of(array, image)")
 @dataclass(frozen=True, eq=False)
 class Heatmap(Arithmetic, AttributeAdvice):
     """A token map and the image it belongs to.

@@ -169,8 +169,10 @@ def _values(region: Any, name: str) -> np.ndarray:
             values = np.asarray(region.detach().cpu() if isinstance(region, torch.Tensor) else region)
     except (OSError, ValueError, TypeError, Image.DecompressionBombError) as error:
         is_missing = isinstance(error, FileNotFoundError)
-        reason = missing(region) if is_missing else getattr(error, "strerror", None) or str(error)
-        raise ImageError(f"{name}: cannot be read ({reason}); {EXPECTED_MASK}") from None
+        raise ImageError(
+            f"{name}: cannot be read ({missing(region) if is_missing else getattr(error, 'strerror', None) or error}); "
+            f"{EXPECTED_MASK}"
+        ) from None
     if values.ndim != 2 or not values.size or values.dtype.kind not in "biuf":
         raise ImageError(f"{name}: {describe(region)} found; {EXPECTED_MASK}")
     if not np.isfinite(values).all():

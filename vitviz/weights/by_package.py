@@ -80,7 +80,7 @@ def read_by_package(path: Path, stated: Stated, name: str | None = None, device:
     ignore = tuple(pattern for pattern in ignore if pattern not in left_out)
     if package is None:
         raise CheckpointError(f"{file.name}: no file beside it names a package that could open it")
-    import_package(package, f"{file.name}: opening it by its package", package.extra)
+    import_package(package, f"{file.name}: opening it by its package")
     if file.kind not in SAFE_KINDS:
         raise CheckpointError(
             f"{file.name}: {file.kind}, which a package is not given to read; expected its weights as safetensors"

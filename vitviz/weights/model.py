@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from vitviz.attention.layout import TokenLayout
-from vitviz.errors.arguments import named_arguments
+from vitviz.errors.arguments import named_arguments, named_fields
 from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import several
@@ -57,6 +57,7 @@ class Snapshots:
         return tuple(self.files)
 
 
+@named_fields(ConfigError, "vitviz.load('vitviz-photos')")
 @dataclass(frozen=True, eq=False)
 class Model(AttributeAdvice):
     """A checkpoint, ready to use.

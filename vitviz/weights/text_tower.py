@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 
 from vitviz.errors.arguments import instance
+from vitviz.errors.extras import needs
 from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
 from vitviz.errors.messages import describe, quote
 from vitviz.models.config import ViTConfig
@@ -123,7 +124,7 @@ def tower_from_origin(model_name: str, origin: Origin | None, config: ViTConfig)
     # The packages may raise anything.
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name in PACKAGES.values():
-            raise ConfigError(f"a text as target needs {error.name}: pip install 'vitviz[text]'") from None
+            raise ConfigError(needs("a text as target", str(error.name))) from None
         message = str(error).strip().partition("\n")[0] or type(error).__name__
         # The path of a folder in the cache means nothing to a user.
         message = message.replace(str(origin.folder), model_name)

@@ -14,6 +14,7 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.encoder import MAX_BYTES, analyze, check_order
 from vitviz.attention.precision import Precision
 from vitviz.errors.arguments import instance, integer, named_arguments
+from vitviz.errors.extras import needs
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.errors.messages import describe
 from vitviz.images.colours import ColorProfile
@@ -61,7 +62,7 @@ class InlineExplorer:
             ConfigError: the extra is not installed.
         """
         if self.listener is None:
-            raise ConfigError("explorer.selection needs anywidget: pip install 'vitviz[notebook]'")
+            raise ConfigError(needs("explorer.selection", "anywidget"))
         from vitviz.ui.explorer.selection import select
 
         return select(self.analysis, dict(self.listener.view)) if self.listener.view else None

@@ -76,10 +76,8 @@ def _load(folder: Path, ignore: Sequence[str]) -> ReferenceModel:
 
 PACKAGE = Package(
     "open_clip",
-    "open_clip_torch>=3.3",
     _find_mention,
     _open,
-    "open_clip",
     ("open_clip_config.json", "open_clip_model.safetensors"),
     _check_config,
     _build,

@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 from torch import nn
 
+from vitviz.errors.extras import needs
 from vitviz.errors.kinds import CheckpointError, VitvizError
 from vitviz.errors.messages import quote
 from vitviz.models.capture.outputs import is_vector, primary_output
@@ -26,7 +27,6 @@ from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.modules.sizes import find_image_size
 
 Size = tuple[int, int]
-EXTRA = "verify"
 # Endings of a configuration's entries that count layers, and the beginning of those that count anything.
 LAYER_COUNTS, COUNTS = ("layers", "depth", "depths"), "num_"
 
@@ -64,11 +64,9 @@ class Package:
 
     Args:
         name: as in ``import``.
-        distribution: as pip installs it.
         find_mention: returns how the files beside a checkpoint name the package, such as
             ``"architecture in config.json"``; None if they do not.
         open: returns the reference model of a folder, at the trained size or at a height and width in pixels.
-        extra: of vitviz that installs it.
         files: names of the configuration and of the weights that its loader reads from a folder.
         check_config: takes a configuration and the name of the checkpoint; returns a configuration with which the
             loader reads only these two files, runs no code of theirs and leaves no weight random.
@@ -77,10 +75,8 @@ class Package:
     """
 
     name: str
-    distribution: str
     find_mention: Callable[[Sidecars], str | None]
     open: Callable[[Path, Size | None], ReferenceModel]
-    extra: str
     files: tuple[str, str]
     check_config: Callable[[Mapping[str, Any], str], dict[str, Any]]
     build: Callable[[Path], nn.Module]
@@ -123,18 +119,17 @@ def open_reference(package: Package, folder: Path, size: Size | None = None) -> 
     Raises:
         CheckpointError: the package is not installed, or cannot open the folder.
     """
-    import_package(package, "verifying", EXTRA)
+    import_package(package, "verifying")
     with package_errors(package.name, f"cannot open {folder.name}"):
         return package.open(folder, size)
 
 
-def import_package(package: Package, purpose: str, extra: str) -> None:
+def import_package(package: Package, purpose: str) -> None:
     """Import a package.
 
     Args:
         package: to import.
         purpose: what needs it, as the beginning of the message.
-        extra: of vitviz that installs it.
 
     Raises:
         CheckpointError: it is not installed, or not compatible with other packages.
@@ -143,9 +138,7 @@ def import_package(package: Package, purpose: str, extra: str) -> None:
         importlib.import_module(package.name)
     # Incompatible packages may raise anything on import.
     except Exception as error:
-        raise CheckpointError(
-            f"{purpose} needs {package.name} ({error}): pip install 'vitviz[{extra}]' or '{package.distribution}'"
-        ) from None
+        raise CheckpointError(f"{needs(purpose, package.name)} ({error})") from None
 
 
 @contextmanager

@@ -145,10 +145,8 @@ def _load(folder: Path, ignore: Sequence[str]) -> ReferenceModel:
 
 PACKAGE = Package(
     "timm",
-    "timm>=1.0.31",
     _find_mention,
     _open,
-    "timm",
     ("config.json", "model.safetensors"),
     _check_config,
     _build,

@@ -223,10 +223,8 @@ def _load_module(folder: Path, ignore: Sequence[str]) -> ReferenceModel:
 
 PACKAGE = Package(
     "transformers",
-    "transformers>=5.17",
     _find_mention,
     _open,
-    "transformers",
     ("config.json", "model.safetensors"),
     _check_config,
     _build,
