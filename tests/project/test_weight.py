@@ -20,7 +20,7 @@ MOST = {
     "images": 1510,
     "metrics": 290,
     "models": 2400,
-    "system": 80,
+    "system": 90,
     "training": 430,
     "ui": 3420,
     "video": 600,

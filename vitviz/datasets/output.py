@@ -122,11 +122,8 @@ class OutputFolder:
         pa, parquet = arrow()
         columns = {name: [row.get(name) for row in rows] for name in schema.names}
         path = self.parts_folder / f"part-{self.next_part:06d}.parquet"
-        try:
-            with atomic_write(path) as file:
-                parquet.write_table(pa.table(columns, schema), file, compression=COMPRESSION)
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot be written ({error.strerror or error})") from None
+        with atomic_write(path) as file:
+            parquet.write_table(pa.table(columns, schema), file, compression=COMPRESSION)
         self.next_part += 1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
@@ -24,7 +24,7 @@ def memory(root: Path = Path("/")) -> int:
     # Windows has no sysconf.
     known = hasattr(os, "sysconf")
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if known else UNKNOWN_BYTES
-    limits = (_number(group, *LIMIT_FILES) for group in control_groups(root, "memory"))
+    limits = (_first_number(group, LIMIT_FILES) for group in control_groups(root, "memory"))
     return min([machine, *(limit for limit in limits if limit is not None)])
 
 
@@ -36,17 +36,14 @@ def free_memory(root: Path = Path("/")) -> int:
     Args:
         root: root of the file system with ``proc`` and ``sys``.
     """
-    try:
-        match = re.search(r"^MemAvailable:\s+(\d+) kB$", (root / "proc" / "meminfo").read_text(), re.MULTILINE)
-    # Not Linux.
-    except OSError:
-        match = None
-    free = memory(root) // 2 if match is None else 1024 * int(match[1])
+    available = _number(root / "proc" / "meminfo", r"^MemAvailable:\s+(\d+) kB$")
+    free = memory(root) // 2 if available is None else 1024 * available
     for group in control_groups(root, "memory"):
-        limit, used = _number(group, *LIMIT_FILES), _number(group, *USAGE_FILES)
+        limit, used = _first_number(group, LIMIT_FILES), _first_number(group, USAGE_FILES)
         if limit is not None and used is not None:
             # The group counts cached files as used, though the kernel drops them on demand.
-            free = min(free, max(0, limit - used + _file_cache(group)))
+            cached = _number(group / "memory.stat", r"^inactive_file (\d+)$") or 0
+            free = min(free, max(0, limit - used + cached))
     return free
 
 
@@ -82,17 +79,15 @@ def control_groups(root: Path, controller: str) -> Iterator[Path]:
         yield from (top / group for group in (inner, *inner.parents))
 
 
-def _number(group: Path, *names: str) -> int | None:
-    """The number in the first of these files that a control group has; None if it holds no number."""
-    for name in names:
-        with suppress(OSError):
-            text = (group / name).read_text().strip()
-            return int(text) if text.isdigit() else None
-    return None
+def _first_number(group: Path, names: Sequence[str]) -> int | None:
+    """The number in the first of these files that a control group has one in."""
+    numbers = (_number(group / name, r"\A(\d+)\n?\Z") for name in names)
+    return next((number for number in numbers if number is not None), None)
 
 
-def _file_cache(group: Path) -> int:
+def _number(path: Path, pattern: str) -> int | None:
+    """The number that a pattern finds in a file; None if there is none, or no such file, as outside Linux."""
     with suppress(OSError):
-        match = re.search(r"^inactive_file (\d+)$", (group / "memory.stat").read_text(), re.MULTILINE)
-        return 0 if match is None else int(match[1])
-    return 0
+        match = re.search(pattern, path.read_text(), re.MULTILINE)
+        return None if match is None else int(match[1])
+    return None

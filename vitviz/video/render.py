@@ -33,7 +33,7 @@ from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.images.geometry import Geometry
 from vitviz.images.preprocessing import Fit, PreparedImage
 from vitviz.progress import Progress
-from vitviz.system.atomic import atomic_write
+from vitviz.system.atomic import atomic_write, place_for, put
 from vitviz.video.clips import open_video
 from vitviz.video.facts import TICKS_PER_SECOND, Clip, Frame
 from vitviz.video.writing import SOUND_CODEC, container_of, encode
@@ -232,14 +232,18 @@ def render_video(
         maps = _compute(request, encoder, clip, integer("batch_size", batch_size, 1), report)
     painter = FramePainter(request, maps.smoothed(request.smoothing_seconds), encoder)
     try:
-        with TemporaryDirectory(prefix=".vitviz-", dir=output.absolute().parent) as folder, opened() as clip:
+        with (
+            place_for(output) as place,
+            TemporaryDirectory(prefix=".vitviz-", dir=place) as folder,
+            opened() as clip,
+        ):
             pictures, whole = Path(folder, "pictures.mp4"), Path(folder, f"whole{container.suffix}")
             start = encode(pictures, _drawn(clip, painter, report), facts.rate)
             clip.add_sound(pictures, start, whole)
             if numbers is not None:
                 _write_numbers(numbers, maps)
             replaced = output.exists()
-            whole.replace(output)
+            put(whole, output)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{output}: cannot be written ({getattr(error, 'strerror', None) or error})") from None
     sound = facts.sound

@@ -50,9 +50,6 @@ def save_as(
             f"{path}: cannot be written: expected the ending of a picture, such as .png"
             + f", or {NUMBERS} for its numbers" * bool(arrays)
         )
-    try:
-        with atomic_write(Path(path)) as file:
-            write(file)
     # Some formats cannot hold every picture, such as a very wide one.
-    except (OSError, ValueError) as error:
-        raise ImageError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from None
+    with atomic_write(path, error=ImageError) as file:
+        write(file)

@@ -41,7 +41,7 @@ def save_checkpoint(path: str | os.PathLike[str], model: Model) -> None:
     """Write a model as one safetensors file. If this fails, an existing file stays as it was.
 
     Raises:
-        ConfigError: ``model`` is not a :class:`Model`.
+        ConfigError: ``model`` is not a :class:`Model`, or the file cannot be written.
 
     >>> vitviz.save_checkpoint("mine.safetensors", model)
     >>> vitviz.load("mine.safetensors").labels == model.labels

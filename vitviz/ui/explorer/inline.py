@@ -86,11 +86,8 @@ class InlineExplorer:
         """
         if not isinstance(path, str | os.PathLike):
             raise ImageError(f"path: {describe(path)} found; expected the path of a page to write, such as 'cat.html'")
-        try:
-            with atomic_write(Path(path)) as file:
-                file.write(self.page.encode())
-        except OSError as error:
-            raise ImageError(f"{path}: cannot be written ({error.strerror or error})") from None
+        with atomic_write(path, error=ImageError) as file:
+            file.write(self.page.encode())
 
 
 @named_arguments(MethodError)

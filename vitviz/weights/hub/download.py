@@ -15,7 +15,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.errors.messages import listing
 from vitviz.progress import DownloadProgress
 from vitviz.system.atomic import atomic_write
@@ -339,7 +339,7 @@ def _save_ref(folder: Path, revision: str) -> None:
     huggingface_hub would do this before the files have arrived, and then an older complete set could no longer be used.
     """
     # A complete cache may be read-only.
-    with suppress(OSError):
+    with suppress(OSError, ConfigError):
         ref = folder.parents[1] / "refs" / revision
         if revision != folder.name and not (ref.is_file() and ref.read_text() == folder.name):
             ref.parent.mkdir(parents=True, exist_ok=True)
