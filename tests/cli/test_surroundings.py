@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from tests.support.example import EXAMPLE, ROOT
 from vitviz.cli.command import main
-from vitviz.cli.output import print_in_any_encoding
+from vitviz.cli.output import CLOSED, open_streams
 from vitviz.cli.pictures import find_picture
 
 
@@ -39,7 +40,7 @@ def test_results_of_different_pictures_differ_in_name(names: list[str], expected
 def test_a_terminal_that_lacks_a_sign_gets_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
     content = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(content, encoding="ascii"))
-    print_in_any_encoding()
+    open_streams()
     print("8 layers × 6 heads … 猫", flush=True)
     assert content.getvalue().decode("ascii").split("\n")[0] == "8 layers x 6 heads ... ?"
 
@@ -54,6 +55,72 @@ def test_a_reader_that_has_enough_is_no_error(
         assert main(["models"]) == 141
         print("more", file=pipe)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("stream", "words", "message"),
+    [
+        ("stdin", ["rollout", "-"], "-: the standard input is closed; expected one from a pipe"),
+        ("stdout", ["rollout", str(EXAMPLE), "-o", "-"], "the standard output is closed; expected a pipe or a file"),
+        ("stdout", ["models", "--json"], "the standard output is closed; expected a pipe or a file"),
+        ("stdout", ["rollout", str(EXAMPLE), "-o", "map.png"], ""),
+        ("stderr", ["rollout", str(EXAMPLE), "-o", "map.png"], ""),
+        ("stderr", ["rollout", "no.png"], ""),
+    ],
+)
+def test_a_closed_stream_is_said_where_it_is_needed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stream: str, words: list[str], message: str
+) -> None:
+    monkeypatch.setattr(sys, stream, None)
+    is_written = "map.png" in words
+    assert main(words) == (0 if is_written else 2) and Path("map.png").exists() == is_written
+    captured = capsys.readouterr()
+    assert message in captured.err and captured.err.count("\n") == bool(message)
+    assert stream != "stderr" or "no.png" not in captured.out
+    for each in CLOSED:
+        each.close()
+    CLOSED.clear()
+
+
+def test_a_full_disk_behind_the_standard_output_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["predict", str(EXAMPLE)], ["rollout", str(EXAMPLE), "-o", "/dev/stdout"]):
+        with open("/dev/full", "w") as full, monkeypatch.context() as patched:
+            patched.setattr(sys, "stdout", full)
+            assert main(words) == 2
+        assert capsys.readouterr().err.splitlines()[-1] == (
+            "vitviz: the standard output cannot be written (No space left on device)"
+        )
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_other_names_of_the_standard_output_get_the_file_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(content := io.BytesIO()))
+    assert main(["rollout", str(EXAMPLE), "-o", name]) == 0
+    assert content.getvalue().startswith(b"\x89PNG") and content.getvalue().endswith(b"IEND\xaeB`\x82")
+    assert "Attention rollout" in capsys.readouterr().err
+
+
+def test_a_pipe_without_an_ending_gets_a_png(capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("pipe")
+    reader = subprocess.Popen(["cat", "pipe"], stdout=subprocess.PIPE)
+    assert main(["rollout", str(EXAMPLE), "-o", "pipe"]) == 0
+    assert reader.communicate()[0].startswith(b"\x89PNG") and Path("pipe").is_fifo()
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252", "ascii", "utf-16", "shift_jis"])
+def test_json_names_every_file_in_every_encoding(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+    # The last is a byte that is no text.
+    names = ["漢字 é \U0001f600.jpg", os.fsdecode(b"caf\xe9.jpg")]
+    for name in names:
+        Path(name).write_bytes(EXAMPLE.read_bytes())
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(content := io.BytesIO(), encoding=encoding))
+    assert main(["predict", *names, "--json", "--count", "1"]) == 0
+    records = [json.loads(line) for line in content.getvalue().decode(encoding).splitlines()]
+    assert [record["image"] for record in records] == names
 
 
 WITHOUT_FORKS = """

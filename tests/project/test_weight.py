@@ -13,7 +13,7 @@ MOST = {
     "analysis": 500,
     "attention": 650,
     "attribution": 970,
-    "cli": 840,
+    "cli": 830,
     "datasets": 1150,
     "errors": 250,
     "evaluation": 750,

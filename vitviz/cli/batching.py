@@ -120,27 +120,23 @@ def _print(summary: Summary, output: Path) -> None:
     done = summary.analysed + summary.failed + summary.completed
     rate = f", {done / summary.seconds:.3g} a second" if done else ""
     skipped = f"; {summary.skipped:,} there before" if summary.skipped else ""
-    if summary.failed_before:
-        skipped += f", {summary.failed_before:,} of which could not be analysed"
-    if summary.completed:
-        skipped += f", {summary.completed:,} of which lacked files that are written now"
+    skipped += f", {summary.failed_before:,} of which could not be analysed" * bool(summary.failed_before)
+    skipped += f", {summary.completed:,} of which lacked files that are written now" * bool(summary.completed)
     failed = f"; {summary.failed:,} could not be analysed" if summary.failed else ""
     noun = "picture" if summary.analysed == 1 else "pictures"
     batch = "" if summary.batch_size is None else f", {summary.batch_size} at once"
-    wait = ""
-    if done and summary.wait_seconds is not None:
-        wait = f"; the model waited {summary.wait_seconds / summary.seconds:.0%} of the time for pictures"
+    idle = None if summary.wait_seconds is None or not done else summary.wait_seconds / summary.seconds
+    wait = "" if idle is None else f"; the model waited {idle:.0%} of the time for pictures"
     print(f"{summary.analysed:,} {noun} analysed{rate}{batch}{wait}{failed}{skipped}\nwritten to {output / 'parts'}")
     if summary.other_folders:
         folders = several([f"{quote(name)} ({count:,})" for name, count in summary.other_folders.items()])
         print(f"true classes: of {summary.labelled:,} pictures; folders that name no class of the model: {folders}")
     if summary.unmasked:
         print(f"masks: {summary.unmasked:,} of {summary.analysed:,} pictures have none")
-    unnamed = summary.failed + summary.failed_before - len(summary.errors)
     if summary.errors:
         print("not analysed (with --retry-failed again, see the column error):")
     for path, error in summary.errors.items():
         # The message often begins with the name of the file.
         print(f"  {path}: {error.removeprefix(f'{Path(path).name}: ')}")
-    if unnamed > 0:
+    if (unnamed := summary.failed + summary.failed_before - len(summary.errors)) > 0:
         print(f"  and {unnamed:,} more")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 
-from vitviz.cli.output import STANDARD, STREAMS, print_error, print_in_any_encoding, spelled
+from vitviz.cli.output import CLOSED, OUTPUT_NAMES, STANDARD, STREAMS, flush_output, open_streams, print_error, spelled
 from vitviz.cli.parsing import parse
-from vitviz.errors.kinds import VitvizError
+from vitviz.errors.kinds import ConfigError, VitvizError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,34 +17,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 for success, 1 for a checkpoint that is not verified or pictures that could not be analysed, 2 for an error, which
     is one line, 130 for an interrupt, 141 if whoever reads the output ends before it does.
     """
-    print_in_any_encoding()
+    open_streams()
     resumes = ""
     try:
         try:
             command, options = parse(list(sys.argv[1:] if arguments is None else arguments))
-            resumes = command.resumes
+            resumes = f"; the same command {command.resumes}" if command.resumes else ""
             STREAMS.quiet = options.pop("quiet")
+            if "output" in command.options and str(options["output"]) in OUTPUT_NAMES:
+                options["output"] = type(options["output"])(STANDARD)
             STREAMS.is_data = options.get("json", False) or str(options.get("output")) == STANDARD
+            if STREAMS.is_data and sys.stdout in CLOSED:
+                raise ConfigError("the standard output is closed; expected a pipe or a file for what goes there")
             STREAMS.options = {name: (flag, command.separator(name)) for name, flag in command.options.items()}
-            status: int | None = _function(command.run)(**options)
+            module, _, function = command.run.partition(":")
+            status: int | None = getattr(import_module(f"vitviz.cli.{module}"), function)(**options)
         finally:
-            if sys.stdout is not None:
-                sys.stdout.flush()
+            flush_output()
+    # Whoever reads has enough.
     except BrokenPipeError:
-        # Whoever reads has enough. Python would complain when it flushes the rest at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    # An OSError, such as a full disk or a port in use, is described well enough by its message.
+    # An OSError, such as a full disk, is described well enough by its message.
     except (VitvizError, OSError) as error:
         print_error(spelled(str(error)))
         return 2
     except KeyboardInterrupt:
-        continues = f"; the same command {resumes}" if resumes else ""
-        print(f"\nvitviz: interrupted{continues}", file=sys.stderr)
+        print(f"\nvitviz: interrupted{resumes}", file=sys.stderr)
         return 130
     return status or 0
-
-
-def _function(name: str) -> Callable[..., int | None]:
-    module, _, function = name.partition(":")
-    return getattr(import_module(f"vitviz.cli.{module}"), function)

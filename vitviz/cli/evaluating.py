@@ -46,15 +46,18 @@ def run(
     if not model.labels:
         raise ConfigError(f"{model.name} has no classifier, so it has no accuracy")
     if (function := model.network.config.probability) != "softmax":
-        found = f"{model.name}: probabilities of its outputs are {function!r}"
-        raise ConfigError(f"{found}; expected 'softmax', one label of several classes, as these measures are of")
+        raise ConfigError(
+            f"{model.name}: probabilities of its outputs are {function!r}; expected 'softmax', one label of several "
+            "classes, as these measures are of"
+        )
     network, preprocessing = require_vit(model.network, model.name), model.preprocessing
     patch = network.config.patch_height, network.config.patch_width
     data = read_image_folder(images, "test", preprocessing, *patch, color_profile)
     unknown = [label for label in data.labels if label not in model.labels]
     if unknown:
-        known_labels = several(model.labels, 10)
-        raise DataError(f"{images}: unknown classes {several(unknown, 10)}; {model.name} knows {known_labels}")
+        raise DataError(
+            f"{images}: unknown classes {several(unknown, 10)}; {model.name} knows {several(model.labels, 10)}"
+        )
     shared = [label for label in data.labels if model.labels.count(label) > 1]
     if shared:
         raise DataError(

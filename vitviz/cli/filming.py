@@ -68,8 +68,7 @@ def run(
 
 def _print(summary: VideoSummary, output: Path, numbers: Path | None) -> None:
     sound = f"sound: {summary.sound}" if summary.sound else "no sound in the clip"
-    rate = f", {summary.frames / summary.seconds:.3g} a second"
-    place = ", in place of the file that was there" if summary.replaced else ""
-    print(f"{summary.caption}\n{summary.frames:,} frames{rate}; {sound}\nwritten to {output}{place}")
+    print(f"{summary.caption}\n{summary.frames:,} frames, {summary.frames / summary.seconds:.3g} a second; {sound}")
+    print(f"written to {output}{', in place of the file that was there' * summary.replaced}")
     if numbers is not None:
         print(f"numbers: {numbers}")

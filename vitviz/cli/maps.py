@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from vitviz.attention.precision import Precision
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import MethodName
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.output import STANDARD, check_output, note, reporting, write_whole
+from vitviz.cli.output import STANDARD, check_output, is_stream, make_folder, note, reporting, write_whole
 from vitviz.cli.pictures import Picture, analysis_of, for_each, is_one, take_settings
 from vitviz.cli.predicting import best_classes
 from vitviz.cli.targets import TargetOptions
@@ -80,15 +81,12 @@ def _paths(images: Sequence[str], output: str | None, suffix: str, json: bool) -
         if output == STANDARD and json:
             raise ConfigError("-o - and --json both write to the standard output; expected one of them")
         return lambda picture: folder
-    if output == STANDARD or folder.is_file() or (folder.suffix and not folder.exists()):
+    if output == STANDARD or (not folder.is_dir() and (folder.suffix or folder.exists())):
         raise ConfigError(f"{output}: one file for several pictures; expected a folder, such as -o maps")
 
     def in_folder(picture: Picture) -> Path:
         path = picture.result(folder, suffix)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"{path.parent}: cannot be written ({error.strerror})") from None
+        make_folder(path.parent)
         return path
 
     return in_folder
@@ -102,9 +100,8 @@ def _map_of(analysis: Analysis, method: MethodName, **parameters: Any) -> Heatma
 
 
 def _write(heatmap: Heatmap, path: Path, style: Style, mark: tuple[int, int] | None) -> None:
-    if str(path) == STANDARD:
-        picture = heatmap.overlay(style, mark)
-        write_whole(path, lambda file: picture.save(file, "PNG"))
+    if is_stream(path):
+        write_whole(path, partial(heatmap.overlay(style, mark).save, format="PNG"))
     else:
         heatmap.save(path, style, mark=mark)
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from vitviz.attribution.methods import MethodName
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.output import bar, write_whole
-from vitviz.errors.kinds import ConfigError
+from vitviz.cli.output import bar, show, write_whole
 from vitviz.weights import Model
 
 
@@ -27,7 +26,7 @@ def run_evaluate_methods(
     measure = partial(areas, methods=methods, resolution=resolution)
     model, paths, method_areas = _measured(images, count, measure, load_options)
     _write(output, model, images, paths, resolution=resolution, areas=method_areas)
-    print(table(method_areas))
+    show(table(method_areas))
 
 
 def run_check_methods(
@@ -45,7 +44,7 @@ def run_check_methods(
     model, paths, correlations = _measured(images, count, measure, load_options)
     step_names = steps(model.network.config.depth)
     _write(output, model, images, paths, resolution=resolution, steps=step_names, correlations=correlations)
-    print(f"{cascade_table(correlations)}\n\n{INTERPRETATION}")
+    show(f"{cascade_table(correlations)}\n\n{INTERPRETATION}")
 
 
 def run_describe_heads(
@@ -58,12 +57,8 @@ def run_describe_heads(
     model, paths, heads = _measured(images, count, measure, load_options)
     _write(output, model, images, paths, resolution=resolution, heads=heads)
     if picture is not None:
-        try:
-            write_whole(picture, partial(heads_picture(heads).savefig, format=picture.suffix[1:] or "png"))
-        # An unknown format.
-        except ValueError as error:
-            raise ConfigError(f"{picture}: cannot be written ({error})") from None
-    print(head_tables(heads))
+        write_whole(picture, partial(heads_picture(heads).savefig, format=picture.suffix[1:] or "png"))
+    show(head_tables(heads))
 
 
 def run_evaluate_attention(
@@ -75,7 +70,7 @@ def run_evaluate_attention(
     model, paths, result = _measured(images, count, measure, load_options)
     values = {"areas": result.areas, "heads": result.heads, "rollout": result.rollout}
     _write(output, model, images, result.paths, resolution=resolution, **values)
-    print(f"{len(result.paths)} of {len(paths)} images show one object against a plain background.\n\n{result.table()}")
+    show(f"{len(result.paths)} of {len(paths)} images show one object against a plain background.\n\n{result.table()}")
 
 
 def _measured(
@@ -94,4 +89,5 @@ def _write(output: Path | None, model: Model, images: Path, paths: Sequence[Path
     from vitviz.evaluation.method_table import record
 
     if output is not None:
-        write_whole(output, lambda file: file.write(record(model, images, paths, **values).encode()))
+        content = record(model, images, paths, **values).encode(errors="backslashreplace")
+        write_whole(output, lambda file: file.write(content))

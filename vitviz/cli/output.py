@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,8 +21,11 @@ from vitviz.system.atomic import atomic_write
 from vitviz.system.jsonable import jsonable
 
 LINE_CHARS = 100
-# The file that stands for the standard input or output.
+# The file that stands for the standard input or output, and other names of the latter.
 STANDARD = "-"
+OUTPUT_NAMES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+# What stands for streams that are closed.
+CLOSED: set[Any] = set()
 # For terminals that cannot show them; what is not here becomes a question mark.
 ASCII = {
     "×": "x",
@@ -39,17 +42,42 @@ ASCII = {
 }
 
 
-def print_in_any_encoding() -> None:
-    """Let what the terminal's encoding lacks be printed as ASCII."""
+def open_streams() -> None:
+    """Let everything be printed: as ASCII what an encoding lacks, and nowhere on a stream that is closed.
+
+    The descriptor of a closed stream would be the next file's, into which libraries in C would write their warnings.
+    """
     codecs.register_error("ascii", _as_ascii)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+            CLOSED.add(getattr(sys, name))
+        if isinstance(stream := getattr(sys, name), io.TextIOWrapper) and mode == "w":
             stream.reconfigure(errors="ascii")
 
 
+def flush_output(content: bytes = b"") -> None:
+    """Write what was printed, and then a file.
+
+    Raises:
+        BrokenPipeError: whoever reads it has ended.
+        ConfigError: it cannot be written, such as on a full disk.
+    """
+    try:
+        sys.stdout.flush()
+        if content:
+            sys.stdout.buffer.write(content)
+            sys.stdout.flush()
+    except OSError as error:
+        # Python would complain when it flushes the rest at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise ConfigError(f"the standard output cannot be written ({error.strerror})") from None
+
+
 def _as_ascii(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
+    assert isinstance(error, UnicodeEncodeError)
     return "".join(ASCII.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
 
 
@@ -102,7 +130,9 @@ def _option(flag: str, separator: str, match: re.Match[str]) -> str:
 
 def print_error(text: str) -> None:
     """Print an error, as one line."""
-    print(f"vitviz: {text}", file=sys.stderr)
+    # Nobody may be there to read it.
+    with suppress(OSError):
+        print(f"vitviz: {text}", file=sys.stderr)
 
 
 def show(text: str) -> None:
@@ -120,7 +150,7 @@ def bar(**options: Any) -> Any:
     """A progress bar, which only a terminal shows."""
     from tqdm import tqdm
 
-    terminal = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     return tqdm(**options | {"disable": STREAMS.quiet or not terminal or options.get("disable", False)})
 
 
@@ -138,8 +168,18 @@ def reporting(**options: Any) -> Iterator[Callable[[Any], None]]:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as one line of JSON; numbers that JSON lacks are null."""
-    print(json.dumps(jsonable(value), ensure_ascii=False, allow_nan=False))
+    """Print a value as one line of JSON; numbers that JSON lacks are null.
+
+    What the stream's encoding lacks, and bytes of file names that are no text, are JSON's own escapes.
+    """
+    is_utf8 = codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8"
+    text = json.dumps(jsonable(value), ensure_ascii=not is_utf8, allow_nan=False)
+    print(text.encode(errors="backslashreplace").decode())
+
+
+def is_stream(path: Path) -> bool:
+    """Whether a path is the standard output, or a device or a pipe whose name ends in no format."""
+    return str(path) == STANDARD or (not path.suffix and path.exists() and not path.is_file())
 
 
 def check_output(output: Path, source: str) -> None:
@@ -157,19 +197,28 @@ def check_output(output: Path, source: str) -> None:
         raise ConfigError(f"{output}: cannot be written (no folder {output.parent})")
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder, which may exist.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be written ({error.strerror})") from None
+
+
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write a file atomically, or the standard output for ``-``.
 
     Raises:
         ConfigError: it cannot be written; an existing file stays unchanged.
     """
-    if str(path) == STANDARD:
-        content = io.BytesIO()
-        write(content)
-        sys.stdout.buffer.write(content.getvalue())
-        return
-    try:
+    if str(path) != STANDARD:
         with atomic_write(path) as file:
             write(file)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror})") from None
+        return
+    content = io.BytesIO()
+    write(content)
+    flush_output(content.getvalue())

@@ -36,7 +36,8 @@ def parse(words: Sequence[str]) -> tuple[Command, dict[str, Any]]:
         whole, _ = build()
         whole.print_help()
         whole.exit(0)
-    name, *rest = map(_with_hyphens, _options_of(words))
+    # Behind --, no word is an option.
+    name, *rest = map(_with_hyphens, words[: words.index("--")] if "--" in words else words)
     name = name if name.startswith("-") else name.replace("_", "-")
     rest += words[1 + len(rest) :]
     commands = {command.name: command for command in stored()}
@@ -95,11 +96,6 @@ def _add(commands: Any, command: Command) -> Parser:
     parser.usage = " ".join(["vitviz", command.name, *names, "[OPTIONS]"])
     parser.set_defaults(**command.fixed)
     return parser
-
-
-def _options_of(words: Sequence[str]) -> Sequence[str]:
-    """The words before ``--``, behind which no word is an option."""
-    return words[: words.index("--")] if "--" in words else words
 
 
 def _with_hyphens(word: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.encoder import analyze
-from vitviz.cli.output import STANDARD, note, print_error, print_json, spelled
+from vitviz.cli.output import CLOSED, STANDARD, note, print_error, print_json, spelled
 from vitviz.errors.kinds import ConfigError, DataError, ImageError, VitvizError
 from vitviz.errors.messages import legible
 from vitviz.images.kinds import FILE_SUFFIXES, MAX_NAMES, described, left_out, picture_files
@@ -62,8 +62,9 @@ def find_pictures(paths: Sequence[str]) -> list[Picture]:
     """
     if paths.count(STANDARD) > 1:
         raise ConfigError("- is given twice; expected the standard input once")
-    if STANDARD in paths and sys.stdin.isatty():
-        raise ConfigError("-: a terminal has no picture; expected one from a pipe, such as cat photo.jpg | vitviz …")
+    if STANDARD in paths and (sys.stdin in CLOSED or sys.stdin.isatty()):
+        reason = "the standard input is closed" if sys.stdin in CLOSED else "a terminal has no picture"
+        raise ConfigError(f"-: {reason}; expected one from a pipe, such as cat photo.jpg | vitviz …")
     found: dict[str, Path] = {}
     for path in paths:
         if path == STANDARD:
@@ -159,10 +160,8 @@ def for_each(paths: Sequence[str], work: Callable[[Picture], dict[str, Any] | No
         record: dict[str, Any] = {"image": picture.path}
         try:
             record |= work(picture) or {}
-        except BrokenPipeError:
-            raise
         except (VitvizError, OSError) as error:
-            if is_one(paths):
+            if is_one(paths) or isinstance(error, BrokenPipeError):
                 raise
             failed += 1
             # The message often begins with the name of the file.

@@ -12,9 +12,8 @@ import numpy as np
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.output import LINE_CHARS, check_output, note, print_json, show, write_whole
+from vitviz.cli.output import LINE_CHARS, check_output, make_folder, note, print_json, show, write_whole
 from vitviz.cli.pictures import analysis_of, find_picture, take_settings
-from vitviz.errors.kinds import ConfigError
 from vitviz.errors.tables import text_table
 from vitviz.evaluation.probes import PROBES, Findings, Probe, probe
 
@@ -95,13 +94,12 @@ def _write_pictures(results: Sequence[Findings], analysis: Analysis, folder: Pat
     # Imported here, since matplotlib takes long to import and most commands draw nothing.
     from vitviz.evaluation.probes.pictures import pictures
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"{folder}: cannot be written ({error.strerror})") from None
-    count = 0
-    for findings in results:
-        for name, figure in pictures(findings, analysis.trace.layout).items():
-            write_whole(folder / f"{findings.probe}.{name}.png", partial(figure.savefig, dpi=150, format="png"))
-            count += 1
-    note(f"{count} picture{'s' * (count != 1)} written to {folder}")
+    make_folder(folder)
+    figures = {
+        f"{findings.probe}.{name}.png": figure
+        for findings in results
+        for name, figure in pictures(findings, analysis.trace.layout).items()
+    }
+    for name, figure in figures.items():
+        write_whole(folder / name, partial(figure.savefig, dpi=150, format="png"))
+    note(f"{len(figures)} picture{'s' * (len(figures) != 1)} written to {folder}")
