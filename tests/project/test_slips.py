@@ -209,7 +209,8 @@ def test_the_place_that_a_message_names_has_the_attribute(
             continue
         count += 1
         if code.startswith(OF_TORCH):
-            assert code.partition("(")[0].rpartition(".")[2] in dir(type(eval(start, pasted))), code
+            found = eval(start, pasted)
+            assert code.partition("(")[0].rpartition(".")[2] in {*dir(found), *dir(type(found))}, code
         elif word not in REFUSED:
             eval(code, pasted)
     assert count or start in ("model.network", "analysis.model.network", "vitviz.metrics", "analysis"), place
