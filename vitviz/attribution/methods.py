@@ -167,12 +167,12 @@ class MethodTable(dict[MethodName, Method]):
         ]
 
 
-_QUERY = Parameter("query", "Token", "the token whose attention is shown", Token())
+_QUERY = Parameter("query", "Token", "the token whose map is shown", Token())
 _TARGET = Parameter("target", "Class", "what the map is about", ClassTarget())
 _LAYER = Parameter("layer", "Layer", "encoder layer, 0 is nearest to the image", LayerNumber(), -1)
 _HEAD = Parameter("head", "Head", "one head, or all heads fused", HeadNumber(), "mean")
-_START = Parameter("start_layer", "Start layer", "rollout begins at this layer", LayerNumber(), 0)
-_END = Parameter("end_layer", "End layer", "rollout ends at this layer, which counts", LayerNumber(on_page=False), -1)
+_START = Parameter("start_layer", "Start layer", "the first layer that counts", LayerNumber(), 0)
+_END = Parameter("end_layer", "End layer", "the last layer that counts", LayerNumber(on_page=False), -1)
 _DISCARD = Parameter(
     "discard_ratio", "Discard ratio", "share of the lowest weights that is set to zero", Number(0, 0.99, 0.01), 0
 )
