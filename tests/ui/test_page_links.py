@@ -13,6 +13,7 @@ import vitviz
 from tests.driver import (
     DESKTOP,
     EXPLORER,
+    UNFOLD,
     canvas_values,
     caption,
     choose_example,
@@ -20,6 +21,7 @@ from tests.driver import (
     click_patch,
     expect_map,
     first_view,
+    new_page,
     notice,
     open_link,
     open_menu,
@@ -71,6 +73,40 @@ def test_a_link_that_is_copied_and_opened_elsewhere_shows_the_same(
         name = before[0]["views"][0]["picture"].removeprefix("picture:")
         open_link(other, link.replace(name, name[::-1]))
         expect(notice(other)).to_contain_text("no longer kept here")
+
+
+def test_no_method_answers_for_the_square_that_the_page_opens_with(browser: Browser, cifar: SmallApp) -> None:
+    """Nor after a reload, whose address names that square."""
+    page = new_page(browser)
+    try:
+        page.goto(f"{cifar.address}/?__theme=light")
+        settle(page)
+        page.evaluate(UNFOLD)
+        opened = first_view(page)["parameters"]
+        assert "query" in opened
+        for methods in (("gradient_rollout", "relevance"), ("rollout", "attention")):
+            page.reload()
+            settle(page)
+            page.evaluate(UNFOLD)
+            assert "p.query=" in page.url and first_view(page)["parameters"] == opened
+            for method in methods:
+                choose_method(page, method)
+                assert first_view(page)["parameters"] == {}, method
+            for _ in methods:
+                page.go_back()
+                settle(page)
+            assert first_view(page)["parameters"] == opened
+        # A square that is clicked is asked of every method, also after a reload on the way.
+        click_patch(page, cifar.analysis, 2, 5)
+        choose_method(page, "grad_cam")
+        page.reload()
+        settle(page)
+        page.evaluate(UNFOLD)
+        choose_method(page, "relevance")
+        check_page(page, Library(cifar.model))
+        assert first_view(page)["parameters"] == {"query": [2, 5]}
+    finally:
+        page.close()
 
 
 LINKS = (

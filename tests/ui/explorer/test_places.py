@@ -102,8 +102,9 @@ def show(page: Page, method: str) -> None:
 
 
 def check(page: Page, analysis: Analysis) -> None:
-    """The page shows the rollout of its chosen patch."""
-    expected = analysis.rollout(query=tuple(first_view(page)["parameters"]["query"]))
+    """The page shows the rollout of its chosen patch, or of CLS."""
+    query = first_view(page)["parameters"].get("query")
+    expected = analysis.rollout(query=query and tuple(query))
     values = canvas_values(page)[analysis.trace.layout.prefix_count :]
     np.testing.assert_allclose(values, expected.numpy().ravel(), atol=TOLERANCE)
 
@@ -130,6 +131,8 @@ def test_what_is_shown_goes_to_the_device_and_nothing_is_sent_until_it_comes_bac
     expect(hint).to_contain_text("It stays on this device")
     # All that a visitor does there.
     visitor.give(second)
+    check(page, other)
+    click_patch(page, other, 2, 3)
     check(page, other)
     show(page, "relevance")
     ask(page, "hide")

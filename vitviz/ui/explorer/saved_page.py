@@ -65,6 +65,8 @@ def page_parts(
     start = {
         "settings": {**settings(), "legal": "start"},
         "state": state.to_json(),
+        # Whoever wrote the link asks what it names; what the page opens with by itself, nobody asks.
+        "asked": [dict(view.parameters) for view in state.views if link],
         "views": [analysis_facts("page", analysis, picture, view=state.views[0], name=name)],
         "models": {"": model_facts("", source or analysis.model.name, analysis.model)},
         "files": {name: as_base64(pack(analysis.trace, name)) for name in file_names(analysis.trace)},

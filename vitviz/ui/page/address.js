@@ -78,12 +78,13 @@ export function showEntry() {
   const { views, layout } = store.state, key = JSON.stringify([layout, ...views.map((view) => [analysisKey(view), view.method])]);
   const entry = history.state?.vitviz ? history.state : null, isNew = entry !== null && entry.place !== key;
   const id = isNew || !entry ? randomId() : entry.vitviz;
-  visitedStates.set(id, store.state);
+  visited.set(id, { state: store.state, asked: store.asked });
   if (entry?.place !== key) writeHistory(isNew ? "pushState" : "replaceState", { ...history.state, vitviz: id, place: key });
 }
 
 function showAddress() {
-  if (!page.isOpening) writeHistory("replaceState", history.state, addressOf(latest.link));
+  // Of what the address names, the visitor has not asked all, which a reload knows from here.
+  if (!page.isOpening) writeHistory("replaceState", { ...history.state, asked: store.asked }, addressOf(latest.link));
 }
 
 /**
@@ -108,8 +109,12 @@ export function setOpening(value) {
   root.setAttribute("aria-busy", String(value));
 }
 
-/** @param {string} link */
-export function openLink(link) {
+/**
+ * Open a link, and ask what it names, or what is known to have been asked where its address was written.
+ * @param {string} link
+ * @param {Record<string, any>[]=} known
+ */
+export function openLink(link, known) {
   const entry = store.state;
   forgetChoices();
   setOpening(true);
@@ -127,14 +132,14 @@ export function openLink(link) {
     );
     // The visitor's choices in the meantime win.
     const merged = withChanges(reply.state, entry, store.state), menu = MENUS.includes(merged.panel) ? merged.panel : "";
-    store.replace({ ...merged, views: merged.views.map(withOwnSettings), panel: menu ? "" : merged.panel });
+    store.open({ ...merged, views: merged.views.map(withOwnSettings), panel: menu ? "" : merged.panel }, known);
     openMenu(menu);
     end();
     if (reply.notes?.length) notifyToo(reply.notes.join(" "));
     if (reply.state.panel === "compare") panels.compare();
   }, (/** @type {any} */ error) => {
     end();
-    const remedies = error.final === undefined ? [retryOf(() => openLink(link))] : [];
+    const remedies = error.final === undefined ? [retryOf(() => openLink(link, known))] : [];
     if (!error.replaced) notify(`This link cannot be opened: ${error.message}`, remedies);
   });
 }
@@ -144,10 +149,10 @@ export const isLink = (text) => [...new URLSearchParams(text.split("#")[0])].som
 
 export function followHistory() {
   addEventListener("popstate", (event) => {
-    const state = visitedStates.get(event.state?.vitviz);
-    if (state) store.replace(state);
-    else if (backend.has("links")) openLink(location.search + location.hash);
+    const { state, asked } = visited.get(event.state?.vitviz) ?? {};
+    if (state) store.replace(state, asked);
+    else if (backend.has("links")) openLink(location.search + location.hash, event.state?.asked);
   });
 }
 
-const visitedStates = new Map();
+const visited = new Map();

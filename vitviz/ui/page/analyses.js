@@ -100,7 +100,7 @@ function restoreView(pane, key, error) {
       /** @type {any} */ (pane.view)[name],
     ]),
   );
-  store.patchView(pane.index, previous);
+  store.patch({ views: store.state.views.with(pane.index, { ...view, ...previous }) }, store.asked.with(pane.index, pane.asked));
   const own = uploads.get(view.model), names = (own && error.architectures) ?? [];
   const remedies = names.map((/** @type {string} */ name) => ({ label: `Open as ${name}`, act: () => openAs(own, name) }));
   // Of what was found wrong, the same request would say the same.
@@ -142,6 +142,7 @@ function loadAnalysis(pane, facts, view) {
   setState("loading");
   pane.element.classList.remove("vx-stale");
   pane.load(facts, models[facts.model], view);
+  pane.asked = store.asked[pane.index];
 }
 
 /**

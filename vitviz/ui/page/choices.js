@@ -1,10 +1,10 @@
 // The visitor's choices as changes of the state.
 
-import { hasClasses, withoutPlaces } from "./class_names.js";
 import { defaultOf } from "./defaults.js";
 import { STEPS } from "./guide_steps.js";
 import { closeMenus } from "./menus.js";
 import { activePane, activeView, models, page, panes, store, widenedPictures } from "./page.js";
+import { answeredBy } from "./question_rule.js";
 import { METHODS } from "./settings.js";
 import { analysisKey, isEqual, isPaired, MAX_PINS } from "./store.js";
 import { queryOf } from "./token_names.js";
@@ -14,45 +14,18 @@ const PLAY_MS = 800;
 // The method with which each question is answered first, where the page has it.
 /** @type {Record<string, string>} */
 const FIRST_METHODS = { token: "attention", target: "relevance", layers: "rollout" };
-// Places of one picture or grid mean nothing on another.
-const NO_PLACES = { pins: [], patches_off: [] };
-/** The changes for another grid: no places, neither in the target of a map nor in the query of a probe. */
-function onAnotherGrid() {
-  const { parameters, probe_parameters } = activeView();
-  const { target, ...others } = parameters, { query, ...probeOthers } = probe_parameters, carriedTarget = withoutPlaces(target);
-  return {
-    ...NO_PLACES,
-    parameters: carriedTarget === null ? others : { ...others, target: carriedTarget },
-    probe_parameters: Array.isArray(query) ? probeOthers : probe_parameters,
-  };
-}
-
 /** @param {string} picture */
 export function choosePicture(picture) {
   closeMenus();
-  const { picture: previous, parameters: { target, ...others } } = activeView();
-  // Of another picture, the model says another class, which is asked about; beside another map, both are about one.
-  const isAnew = hasClasses(target) && !isPaired(store.state.layout);
-  delete latestShared.target;
-  // The target may keep a patch of another picture.
-  store.patchView(page.active, {
-    picture,
-    frame: null,
-    white: null,
-    color_profile: null,
-    ...(widenedPictures.has(previous) && { fit: null }),
-    heads_off: [],
-    ...onAnotherGrid(),
-    ...(target?.like && { parameters: activeView().parameters }),
-    ...(isAnew && { parameters: others }),
-  });
+  const fit = widenedPictures.has(activeView().picture) ? null : activeView().fit;
+  store.change(page.active, { picture, frame: null, white: null, color_profile: null, fit });
 }
 
 /**
  * Another fit or resolution.
  * @param {any} change
  */
-export const chooseInput = (change) => store.patchView(page.active, { ...change, ...onAnotherGrid() });
+export const chooseInput = (change) => store.change(page.active, change);
 
 /**
  * Another training step; the last one is the default.
@@ -62,73 +35,57 @@ export function chooseStep(step) {
   store.patchView(page.active, { step: step === models[activeView().model]?.steps?.at(-1) ? null : step });
 }
 
-/**
- * Choose another model, without the classes of the previous one; its layers and heads stay only beside another map.
- * @param {string} model
- */
+/** @param {string} model */
 export function chooseModel(model) {
   closeMenus();
-  const { method, parameters } = activeView();
-  const isBeside = isPaired(store.state.layout);
-  const carried = Object.entries(parameters).filter(([name, value]) => {
-    const kind = parametersOf(method)[name]?.kind;
-    if (kind === "layer" || kind === "head") return isBeside;
-    return !(kind === "class" && (hasClasses(value) || withoutPlaces(value) === null));
-  }).map(([name, value]) => [name, name === "target" ? withoutPlaces(value) : value]);
-  if (hasClasses(latestShared.target)) delete latestShared.target;
-  store.patchView(page.active, {
-    model,
-    step: null,
-    fit: null,
-    resolution: null,
-    parameters: Object.fromEntries(carried),
-    heads_off: [],
-    ...NO_PLACES,
-    probe_parameters: {},
-  });
+  store.change(page.active, { model, step: null, fit: null, resolution: null });
+}
+
+/** @param {string} method */
+export function chooseMethod(method) {
+  returnHeadOfGuide();
+  latestMethods[METHODS[method].group] = method;
+  store.change(page.active, { method });
 }
 
 /**
- * Another method keeps layer, head, token and target, if it has these parameters.
+ * The parameters that a method would have, were it chosen.
  * @param {string} method
  */
-export function chooseMethod(method) {
-  returnHeadOfGuide();
-  const { method: previous, parameters } = activeView();
-  latestParameters.set(previous, parameters);
-  Object.assign(latestShared, { query: parameters.query ?? latestShared.query, target: parameters.target ?? latestShared.target });
-  latestMethods[METHODS[method].group] = method;
-  const { query, target, ...others } = latestParameters.get(method) ?? {};
-  // Why, and all layers, are asked about the answer first, whatever square asked before.
-  const isAnew = METHODS[method].group !== "token" && METHODS[previous].group !== METHODS[method].group;
-  const carried = Object.entries({ layer: parameters.layer, head: parameters.head, ...latestShared, ...(isAnew && { query: undefined }) });
-  const shared = Object.fromEntries(carried.filter(([name, value]) => value !== undefined && hasParameter(method, name)));
-  store.patchView(page.active, { method, parameters: { ...others, ...shared } });
+export const parametersWith = (method) =>
+  (method === activeView().method ? activeView().parameters : answeredBy(store.asked[page.active], method, METHODS));
+
+/**
+ * Show a map that was shown small, and ask what it answers.
+ * @param {string} method
+ * @param {Record<string, any>} parameters
+ */
+export function chooseMap(method, parameters) {
+  chooseMethod(method);
+  const others = Object.fromEntries(METHODS[method].parameters.map(({ name }) => [name, null]));
+  store.ask(store.state.views.map((_, index) => (index === page.active ? { ...others, ...parameters } : undefined)));
 }
 
-// The latest parameters of each method, and the latest token and target, for methods without them on the way.
-export const latestParameters = new Map();
-/** @type {Record<string, any>} */
-const latestShared = {};
 // The latest method of each question.
 /** @type {Record<string, string>} */
 export const latestMethods = {};
 
-/** Forget what maps before were chosen with: a link says all that it shows. */
+/** Forget what was chosen before: a link says all that it shows. */
 export function forgetChoices() {
-  latestParameters.clear();
-  for (const latest of [latestShared, latestMethods]) for (const name of Object.keys(latest)) delete latest[name];
-  hiddenPair = [];
+  for (const name of Object.keys(latestMethods)) delete latestMethods[name];
+  store.asked = [{}, {}];
+  hidden = { views: [], asked: {} };
   page.active = 0;
 }
 
 /**
+ * The visitor asks for a parameter of the map of the controls.
  * @param {string} name
  * @param {any} value
  */
 export function setParameter(name, value) {
-  const record = parametersOf(activeView().method)[name];
-  store.patchParameters(page.active, { [name]: value === defaultOf(record, activePane().facts) ? null : value });
+  const record = parametersOf(activeView().method)[name], change = { [name]: value === defaultOf(record, activePane().facts) ? null : value };
+  store.ask(store.state.views.map((_, index) => (index === page.active ? change : undefined)));
 }
 
 /**
@@ -144,7 +101,7 @@ export function methodOf(group) {
 export function chooseTarget(index) {
   const { method } = activeView();
   if (!METHODS[method].about_a_class) chooseMethod(methodOf("target"));
-  store.patchParameters(page.active, { target: index });
+  setParameter("target", index);
 }
 
 /** @param {number} layer */
@@ -191,19 +148,25 @@ export function setLook(name, value) {
   store.patch({ [name]: value });
 }
 
-// Both views, while the layout shows only the first; once that has changed, the second has nothing to do with it.
-/** @type {View[]} */
-let hiddenPair = [];
+// Both views, and what is asked of the second, while the layout shows only the first; once that has changed, the second has
+// nothing to do with it.
+/** @type {{ views: View[], asked: Record<string, any> }} */
+let hidden = { views: [], asked: {} };
 
 /**
  * One map, alone or with a divider, or two maps, alone or with their difference.
  * @param {State["layout"]} layout
  */
 export function chooseLayout(layout) {
-  const { views: [first, second] } = store.state;
-  const hidden = isEqual(hiddenPair[0], first) ? hiddenPair[1] : undefined;
-  if (isPaired(layout)) return store.patch({ layout, views: [first, second ?? hidden ?? withNext(first, "head")] });
-  if (second) hiddenPair = [first, second];
+  const { state: { views }, asked } = store, [first] = views;
+  if (isPaired(layout)) {
+    if (views.length > 1) return store.patch({ layout });
+    const isKnown = isEqual(hidden.views[0], first);
+    return store.patch(
+      { layout, views: isKnown ? hidden.views : [first, withNext(first, "head")] }, [asked[0], isKnown ? hidden.asked : asked[0]],
+    );
+  }
+  if (views.length > 1) hidden = { views, asked: asked[1] };
   page.active = 0;
   store.patch({ layout, views: [first] });
 }
@@ -219,7 +182,7 @@ export function chooseOther(name) {
   if (name === "class" && !METHODS[activeView().method].about_a_class) chooseMethod(methodOf("target"));
   const [first] = store.state.views;
   page.active = 1;
-  store.patch({ views: [first, withNext(first, name)] });
+  store.patch({ views: [first, withNext(first, name)] }, [store.asked[0], store.asked[0]]);
 }
 
 /**
@@ -248,19 +211,16 @@ export const chooseDivider = (divider) => store.patch(divider < 1 ? { layout: "s
 export function chooseToken(pane, query) {
   activate(pane);
   page.hovered = null;
-  const views = store.state.views.map((view, index) => {
-    const counterpart = panes[index].facts && panes[index].view ? panes[index].counterpart(pane, query) : undefined;
-    if (counterpart === undefined || !hasParameter(view.method, "query")) return view;
-    const { query: previous, ...others } = view.parameters,
-      isDefault =
-        !panes[index].model.pools_by_attention &&
-        !view.parameters.target?.patch &&
-        isEqual(counterpart, panes[index].facts.prefix[0]) &&
-        tokenOf(null, panes[index].facts, panes[index].model) === 0;
-    return { ...view, parameters: counterpart === null || isDefault ? others : { ...others, query: counterpart } };
-  });
-  latestShared.query = query ?? undefined;
-  store.patch({ views });
+  store.ask(store.state.views.map((view, index) => {
+    const { facts, model, view: shown } = panes[index], counterpart = facts && shown ? panes[index].counterpart(pane, query) : undefined;
+    if (counterpart === undefined || !hasParameter(view.method, "query")) return undefined;
+    const isDefault =
+      !model.pools_by_attention &&
+      !view.parameters.target?.patch &&
+      isEqual(counterpart, facts.prefix[0]) &&
+      tokenOf(null, facts, model) === 0;
+    return { query: isDefault ? null : counterpart };
+  }));
 }
 
 /**
@@ -308,7 +268,7 @@ export function play() {
 
 // Whether the guide has chosen a head, for as long as its steps are about one.
 let isHeadOfGuide = false;
-/** @type {{ key: string, shown: { method: string, parameters: Record<string, any> } } | null} */
+/** @type {{ key: string, shown: { method: string, parameters: Record<string, any> }, asked: Record<string, any>[] } | null} */
 let mapBeforeGuide = null;
 
 /**
@@ -318,36 +278,21 @@ let mapBeforeGuide = null;
 export function goToStep(step) {
   const { method, isOfOneHead } = STEPS[step ?? -1] ?? {}, { method: shown, parameters } = activeView();
   if (step !== null && store.state.panel !== "guide")
-    mapBeforeGuide = { key: analysisKey(activeView()), shown: { method: shown, parameters } };
+    mapBeforeGuide = { key: analysisKey(activeView()), shown: { method: shown, parameters }, asked: store.asked };
   if (!isOfOneHead) returnHeadOfGuide();
   if (method && activeView().method !== method) chooseMethod(method);
   if (isOfOneHead && typeof valueOf(activeView(), "head", activePane().facts) !== "number") {
     isHeadOfGuide = true;
-    setParameter("head", 0);
+    store.patchParameters(page.active, { head: 0 });
   }
   store.patch(step === null ? { panel: "", guide: 0 } : { panel: "guide", guide: step });
   // The tour leaves the map as it was, unless the visitor has gone on to another picture or model.
   if (step === null && mapBeforeGuide?.key === analysisKey(activeView()))
-    store.patchView(page.active, mapBeforeGuide.shown);
+    store.patch({ views: store.state.views.with(page.active, { ...activeView(), ...mapBeforeGuide.shown }) }, mapBeforeGuide.asked);
 }
 
 /** Take back the head that the guide chose, unless the visitor has chosen another one since. */
 function returnHeadOfGuide() {
   if (isHeadOfGuide && activeView().parameters.head === 0) store.patchParameters(page.active, { head: null });
   isHeadOfGuide = false;
-}
-
-/**
- * What the map of a target is about, or would be: a class by its number, another target, or nothing for the first guess.
- * @param {View} view
- */
-export const nextTarget = ({ method, parameters: { target } }) =>
-  target ?? (METHODS[method].group === "target" ? null : latestShared.target ?? null);
-
-/**
- * The target of a measurement; for a model without classes, that of the latest map counts, too.
- * @param {View} view
- */
-export function targetOf(view) {
-  return view.parameters.target ?? (activePane().model?.labels.length ? null : latestShared.target ?? null);
 }

@@ -64,6 +64,7 @@ export function sync(previous) {
       requests.drop(`analysis ${pane.index}`);
       pane.element.classList.remove("vx-stale");
       if (!isEqual(pane.view, view)) pane.setView(view);
+      pane.asked = store.asked[pane.index];
     }
   }
   showEntry();
@@ -85,7 +86,7 @@ function update() {
 function showControls() {
   const { state } = store, view = state.views[page.active], pane = activePane();
   source.show(view, pane.key === analysisKey(view) ? pane.facts : null, pane.model);
-  panels.show(state, page.active, pane.facts, pane.model);
+  panels.show(state, pane.facts, pane.model);
   comparison.show(state);
   if (pane.facts) probes.show(view, pane.facts, pane.model);
   if (pane.facts && pane.key === analysisKey(view)) questions.show(view, pane.facts, pane.model);

@@ -2,7 +2,7 @@
 
 import { showBusy } from "./messages.js";
 import { RequestQueue } from "./request_queue.js";
-import { backend, START } from "./settings.js";
+import { backend, METHODS, START } from "./settings.js";
 import { isPaired, Store } from "./store.js";
 
 // `changes` is what the model says without what is hidden from it. `hovered` is a pane and its query under the pointer; the
@@ -30,11 +30,14 @@ export const likedPictures = new Map();
 export const latest = { link: "", python: "", version: -1, state: START.state };
 /** @type {Pane[]} */
 export const panes = [];
-export const store = new Store(START.state);
+export const store = new Store(START.state, METHODS, START.asked);
 // A video may take minutes; the rest of the page does not wait for it.
 export const [requests, films] = ["runs", "films"].map((lane) => new RequestQueue(backend, (state) => showBusy(lane, state)));
 
 export const activePane = () => panes[page.active], activeView = () => store.state.views[page.active];
+
+/** What the map of a target is about, or would be: a class by its number, another target, or nothing for the first guess. */
+export const activeTarget = () => activeView().parameters.target ?? store.asked[page.active].target ?? null;
 
 export const isDouble = () => isPaired(store.state.layout);
 

@@ -74,6 +74,9 @@ export class Pane {
     this.painter = none;
     /** @type {View} */
     this.view = none;
+    // What the visitor asked of this view.
+    /** @type {Record<string, any>} */
+    this.asked = {};
     /** @type {Drawing} */
     this.drawing = none;
     // Of the analysis that is shown, and of the one that is requested.

@@ -2,14 +2,14 @@
 
 import { namesOfHidden, showAnswer } from "./answer.js";
 import { runInPanel } from "./analyses.js";
-import { chooseMethod, latestParameters, targetOf } from "./choices.js";
+import { chooseMap, parametersWith } from "./choices.js";
 import { create, createButton, createCanvas, find, findAll, setText, tableRow } from "./dom.js";
 import { lookOfPanels } from "./look.js";
 import { computedBy, offeredMethods } from "./map_sources.js";
 import { reasonOf } from "./messages.js";
 import { digits, percent } from "./numbers.js";
 import { fromBase64, readPack } from "./packs.js";
-import { activePane, activeView, page, requests, store } from "./page.js";
+import { activePane, activeTarget, activeView, page, requests, store } from "./page.js";
 import { withoutToken } from "./pane.js";
 import { showPredictions } from "./predictions.js";
 import { withoutNaN } from "./scales.js";
@@ -72,21 +72,20 @@ export class Panels {
 
   /**
    * @param {State} state
-   * @param {number} index
    * @param {Facts} facts
    * @param {Model} model
    */
-  show(state, index, facts, model) {
+  show(state, facts, model) {
     for (const panel of findAll("details.vx-panel")) panel.open = panel.dataset.panel === state.panel;
     find("hide").hidden = state.panel !== "switches";
     find("rank").setAttribute("aria-pressed", Boolean(this.ranking));
     if (!facts) return;
-    const view = state.views[index], { key } = lookOfPanels();
+    const { key } = lookOfPanels();
     if (this.lookKey !== key) {
       this.lookKey = key;
       this.drawCards();
     }
-    const hasTarget = model.labels.length > 0 || model.reads_text || targetOf(view) !== null;
+    const hasTarget = model.labels.length > 0 || model.reads_text || activeTarget() !== null;
     for (const name of ["compare-start", "rank"]) find(name).disabled = !hasTarget;
     for (const hint of findAll(".vx-no-score")) setText(hint, hasTarget ? "" : NO_SCORE);
   }
@@ -105,13 +104,10 @@ export class Panels {
   /** Show every map as soon as it is there, the cheap ones first; their scores follow. */
   compare() {
     if (find("compare-start").disabled) return;
-    const pane = activePane(), { uid } = pane.facts, target = targetOf(activeView()), parameters = /** @type {Record<string, any>} */ ({});
-    for (const [method, settings] of [...latestParameters, [pane.view.method, pane.view.parameters]]) {
-      const { target: about, ...others } = settings;
-      parameters[method] = others;
-    }
+    const pane = activePane(), { uid } = pane.facts, target = activeTarget();
+    const asked = Object.fromEntries(offeredMethods(pane.facts, pane.model).map(({ name }) => [name, parametersWith(name)]));
     requests.keepOnly("compare", []);
-    const comparison = { pane, packs: /** @type {Record<string, Tensors>} */ ({}), scores: null, failure: "" };
+    const comparison = { pane, asked, packs: /** @type {Record<string, Tensors>} */ ({}), scores: null, failure: "" };
     this.comparison = comparison;
     const say = (/** @type {string} */ text) => { find("compare-said").textContent = text; };
     const fail = (/** @type {string} */ text) => {
@@ -124,19 +120,20 @@ export class Panels {
     say("");
     const takes = (/** @type {Method} */ { computed_by: by }) => ["page", "quick", "run"].indexOf(by);
     const offered = offeredMethods(pane.facts, pane.model).sort((one, other) => takes(one) - takes(other));
-    for (const { name, about_a_class: isAbout } of offered) {
-      const own = { ...parameters[name], ...(isAbout && target !== null && { target }) };
+    for (const { name } of offered) {
       const done = (/** @type {ArrayBuffer} */ content) => {
         if (this.comparison !== comparison) return;
         comparison.packs[name] = readPack(content);
         this.drawCards();
       };
-      const body = { uid, method: name, parameters: own };
+      const body = { uid, method: name, parameters: asked[name] };
       const decoded = (/** @type {any} */ reply) => done(fromBase64(reply.content).buffer);
-      if (computedBy(name, Object.keys(own), pane.facts) === "run")
+      if (computedBy(name, Object.keys(asked[name]), pane.facts) === "run")
         runInPanel(`compare ${name}`, uid + name, { kind: "map", ...body }, decoded, fail);
       else backend.map(body).then(done, (error) => fail(reasonOf(error)));
     }
+    const withoutTarget = (/** @type {[string, any]} */ [name, { target: _, ...others }]) => [name, others];
+    const parameters = Object.fromEntries(Object.entries(asked).map(withoutTarget));
     const body = { kind: "compare", uid, parameters, target };
     runInPanel("compare", JSON.stringify(body), body, (/** @type {any} */ reply) => {
       if (this.comparison === comparison) this.showScores(reply);
@@ -174,7 +171,7 @@ export class Panels {
    * @param {boolean} isUnfolded
    */
   card(method, isUnfolded) {
-    const { packs, pane, scores, failure } = this.comparison, { title, interpretation } = METHODS[method];
+    const { packs, pane, asked, scores, failure } = this.comparison, { title, interpretation } = METHODS[method];
     const drawnOf = (/** @type {any} */ { values, metadata: { self } }) => withoutToken(values, self && Number(self)),
       visibleValues = drawnOf(packs[method]);
     const isShared = find("compare-scale").checked, isSigned = packs[method].metadata.signed === "true";
@@ -192,7 +189,7 @@ export class Panels {
     const open = createButton({
       className: "vx-button",
       textContent: "Show",
-      onclick: () => chooseMethod(method),
+      onclick: () => chooseMap(method, asked[method]),
       "aria-label": `Show ${title} on the picture`,
     });
     canvas.setAttribute("role", "img");
@@ -220,7 +217,7 @@ export class Panels {
   }
 
   rank() {
-    const { uid } = activePane().facts, target = targetOf(activeView());
+    const { uid } = activePane().facts, target = activeTarget();
     runInPanel(
       "rank",
       JSON.stringify([uid, target]),
@@ -256,7 +253,7 @@ export class Panels {
   requestChanges() {
     const view = activeView(), pane = activePane();
     if (!pane.facts || pane.key !== analysisKey(view)) return;
-    const { heads_off: heads, patches_off: patches } = view, target = targetOf(view), { uid } = pane.facts, { index } = pane;
+    const { heads_off: heads, patches_off: patches } = view, target = activeTarget(), { uid } = pane.facts, { index } = pane;
     const names = namesOfHidden(view), key = names ? JSON.stringify([uid, index, heads, patches, target]) : "";
     if (key === this.requested) return;
     this.requested = key;

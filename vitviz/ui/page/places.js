@@ -17,7 +17,7 @@ const GIVEN = "given";
 const SERVER_INPUT = { step: null, frame: null, white: null, color_profile: null, resolution: null };
 
 /** @typedef {"device" | "server"} Place */
-/** @typedef {{ state: State, pictures: Record<string, File>, given?: File, notes: string[] }} Handover */
+/** @typedef {{ state: State, asked: Record<string, any>[], pictures: Record<string, File>, given?: File, notes: string[] }} Handover */
 
 const isOnDevice = START.device !== undefined;
 /** @type {Place} */
@@ -115,7 +115,7 @@ export async function changePlace(given) {
     notes.push("This browser does not hand the picture on: drop it here again.");
   }
   rememberPlace(other);
-  stored(() => sessionStorage.setItem(HANDOVER, JSON.stringify({ place: other, database, state: { ...store.state, views }, notes })));
+  stored(() => sessionStorage.setItem(HANDOVER, JSON.stringify({ place: other, database, state: { ...store.state, views }, asked: store.asked, notes })));
   goToOtherPlace();
 }
 
@@ -142,10 +142,10 @@ async function deleteUntaken(awaited) {
 }
 
 /**
- * @param {{ state: State, database: string, notes: string[] }} handover
+ * @param {{ state: State, asked: Record<string, any>[], database: string, notes: string[] }} handover
  * @returns {Promise<Handover>}
  */
-async function handedOver({ state, database, notes }) {
+async function handedOver({ state, asked, database, notes }) {
   /** @type {Record<string, File>} */
   const pictures = {};
   try {
@@ -161,7 +161,7 @@ async function handedOver({ state, database, notes }) {
     const isThere = !hasOwnPicture(known) || known.picture in others;
     views.push(isThere ? known : { ...known, picture: START.state.views[0].picture, pins: [], patches_off: [] });
   }
-  return { state: { ...state, views, panel: isOnDevice && state.panel === "compare" ? "" : state.panel }, pictures: others, given, notes };
+  return { state: { ...state, views, panel: isOnDevice && state.panel === "compare" ? "" : state.panel }, asked, pictures: others, given, notes };
 }
 
 /**

@@ -1,12 +1,12 @@
 // The four questions: tabs over the methods, and hiding.
 
 import { showLead } from "./answer.js";
-import { chooseMethod, methodOf, nextTarget } from "./choices.js";
+import { chooseMethod, methodOf } from "./choices.js";
 import { labelOf } from "./class_names.js";
 import { createButton, find, root, setText } from "./dom.js";
 import { canHide } from "./hiding.js";
 import { offeredMethods } from "./map_sources.js";
-import { isHiding, page, store } from "./page.js";
+import { activeTarget, isHiding, page, store } from "./page.js";
 import { METHODS } from "./settings.js";
 
 // By the group of their methods; hiding has none. Of a class in quotes, and of whether another token asks than the classifier's.
@@ -66,7 +66,7 @@ export class Questions {
   show(view, facts, model) {
     const chosen = questionOf(), offered = offeredMethods(facts, model), best = facts.predictions[0]?.index;
     root.dataset.question = chosen;
-    const target = nextTarget(view), about = typeof target === "number" ? target : best;
+    const target = activeTarget(), about = typeof target === "number" ? target : best;
     const isOfClass = about !== undefined && (target === null || typeof target === "number");
     const quoted = isOfClass ? `“${labelOf(model, about).split(",")[0]}”` : "";
     for (const tab of find("tabs").children) {

@@ -54,7 +54,7 @@ const ACTIONS = {
   },
   page: async () => {
     const { uid } = activePane().facts, { before, start, after } = JSON.parse(new TextDecoder().decode(await backend.file(uid, "page")));
-    const { views, maps, isLess } = await savedViews(), { panel, guide, ...look } = store.state;
+    const { views, asked, maps, isLess } = await savedViews(), { panel, guide, ...look } = store.state;
     const state = {
       ...start.state,
       ...look,
@@ -62,7 +62,7 @@ const ACTIONS = {
       layout: views.length < look.views.length ? "one" : look.layout,
     };
     // A JSON block ends at the first closing tag.
-    const block = JSON.stringify({ ...start, state, maps }).replaceAll("<", "\\u003c");
+    const block = JSON.stringify({ ...start, state, asked, maps }).replaceAll("<", "\\u003c");
     saveFile(`${before}${block}${after}`, `${pictureName()}.html`, "text/html");
     if (isLess) find("said").append(` ${NEEDS_SERVER}`);
   },
@@ -86,7 +86,7 @@ async function savedViews() {
   const isChanged = (/** @type {any} */ { view }, /** @type {number} */ index) =>
     ["method", "parameters"].some((name) => !isEqual(view[name], /** @type {any} */ (views[index])[name]));
   const isLess = views.length < store.state.views.length || panesOfAnalysis.some(isChanged) || store.state.views.some(namesOfHidden);
-  return { views, maps: [...maps.values()], isLess };
+  return { views, asked: panesOfAnalysis.map((pane) => pane.asked), maps: [...maps.values()], isLess };
 }
 
 /**

@@ -43,7 +43,7 @@ function begin() {
   for (const facts of START.views) rememberAnalysis(analysisKey(store.state.views[0]), facts);
   const handover = takeHandover();
   if (handover) goOn(handover);
-  else if (opensLink) openLink(link);
+  else if (opensLink) openLink(link, history.state?.asked);
   store.refresh();
 }
 
@@ -53,14 +53,14 @@ function begin() {
  */
 async function goOn(handover) {
   setOpening(true);
-  const { state, pictures, given, notes } = await handover;
+  const { state, asked, pictures, given, notes } = await handover;
   try {
     const names = /** @type {Record<string, string>} */ ({});
     for (const [name, file] of Object.entries(pictures)) {
       names[name] = (await backend.upload(file)).picture;
       newPictures.set(names[name], file);
     }
-    store.replace({ ...state, views: state.views.map((view) => ({ ...view, picture: names[view.picture] ?? view.picture })) });
+    store.replace({ ...state, views: state.views.map((view) => ({ ...view, picture: names[view.picture] ?? view.picture })) }, asked);
   } catch (/** @type {any} */ error) {
     notes.push(`The picture could not be handed on: ${error.message}.`);
   }

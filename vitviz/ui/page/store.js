@@ -1,5 +1,7 @@
 // The state of the page, from which everything is drawn, and the requests to the server that it leads to.
 
+import { changed, stillAsked, withValues } from "./question_rule.js";
+
 // The fields of a view that its analysis depends on; the others are about the map.
 export const INPUT_FIELDS = ["model", "step", "picture", "frame", "white", "color_profile", "fit", "resolution"];
 export const MAX_PINS = 6;
@@ -55,19 +57,56 @@ export function withChanges(state, before, after) {
 export class Store {
   /**
    * @param {any} state as `PageState.to_json` of state.py writes it
+   * @param {import("./question_rule.js").Methods=} methods by name
+   * @param {Record<string, any>[]=} asked
    */
-  constructor(state) {
+  constructor(state, methods = {}, asked = []) {
     // Called after every change, with the state before.
     /** @type {(before: State) => void} */
     this.onChange = () => {};
     /** @type {State} */
     this.state = copyOf(state);
     this.version = 0;
+    this.methods = methods;
+    // What the visitor asks of each view.
+    this.asked = [asked[0] ?? {}, asked[1] ?? {}];
   }
 
-  /** @param {Partial<State>} change */
-  patch(change) {
-    this.replace({ ...this.state, ...change });
+  /**
+   * @param {Partial<State>} change
+   * @param {Record<string, any>[]=} asked
+   */
+  patch(change, asked) {
+    this.replace({ ...this.state, ...change }, asked);
+  }
+
+  /**
+   * The visitor asks for parameters of each view's map; null is the default.
+   * @param {(Record<string, any> | undefined)[]} changes
+   */
+  ask(changes) {
+    const views = this.state.views.map((view, index) => ({ ...view, parameters: withValues(view.parameters, changes[index]) }));
+    this.patch({ views }, this.asked.map((each, index) => withValues(each, changes[index])));
+  }
+
+  /**
+   * Another method, picture, model, fit or resolution of a view, which keeps of its question what the rule says.
+   * @param {number} index
+   * @param {Partial<View>} change
+   */
+  change(index, change) {
+    const next = changed(this.state.views[index], this.asked[index], change, isPaired(this.state.layout), this.methods);
+    this.patch({ views: this.state.views.with(index, next.view) }, this.asked.with(index, next.asked));
+  }
+
+  /**
+   * Show the state of a link, which asks all that it names, or what is known to have been asked where the link was written.
+   * What the visitor has asked in the meantime is asked, too.
+   * @param {State} state
+   * @param {Record<string, any>[]=} known
+   */
+  open(state, known = state.views.map(({ parameters }) => parameters)) {
+    this.replace(state, this.asked.map((each, index) => ({ ...known[index], ...each })));
   }
 
   /**
@@ -80,19 +119,21 @@ export class Store {
   }
 
   /**
-   * Set parameters of a view's map; null removes one, which then has its default.
+   * Set parameters of a view's map, which the page chooses; null removes one, which then has its default.
    * @param {number} index
    * @param {Record<string, any>} change
    */
   patchParameters(index, change) {
-    const parameters = { ...this.state.views[index].parameters, ...change };
-    for (const name of Object.keys(parameters)) if (parameters[name] === null) delete parameters[name];
-    this.patchView(index, { parameters });
+    this.patchView(index, { parameters: withValues(this.state.views[index].parameters, change) });
   }
 
-  /** @param {State} state */
-  replace(state) {
+  /**
+   * @param {State} state
+   * @param {Record<string, any>[]=} asked of each view; what it no longer shows is asked no more
+   */
+  replace(state, asked = this.asked) {
     const before = this.state;
+    this.asked = asked.map((each, index) => (state.views[index] ? stillAsked(each, state.views[index], this.methods) : each));
     if (isEqual(before, state)) return;
     this.state = copyOf(state);
     this.version += 1;

@@ -276,6 +276,8 @@ type MapSource =
 interface Start {
   settings: Settings;
   state: State;
+  /** What the visitor asked of each view, where that is not nothing. */
+  asked?: Record<string, any>[];
   views: Facts[];
   models: Record<string, Model>;
   files?: Record<string, string>;
