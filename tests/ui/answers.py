@@ -28,7 +28,7 @@ from vitviz import METHODS, Analysis, Heatmap, Model, Style, contrast, likeness,
 from vitviz.attribution.parameters import ClassTarget, LayerNumber, Token
 from vitviz.models.targets import TargetChoice
 from vitviz.ui.links import print_link, read_link
-from vitviz.ui.normalize import normalize
+from vitviz.ui.normalize import bounds_of, normalize
 from vitviz.ui.state import PageState, View
 from vitviz.video.clips import read_frame
 from vitviz.visualization.overlays import grid_lines
@@ -420,9 +420,9 @@ def check_address(shown: Mapping[str, Any], state: PageState, expected: list[Exp
     """The address is the link of the state, and opens it again."""
     own = {each.view.model: each.model.name for each in expected if each.view.model.startswith("own:")}
     if not own:
-        assert shown["link"] == print_link(state, {})
-        read = read_link(shown["link"])
         seen = [each.analysis for each in expected]
+        assert shown["link"] == print_link(state, {}, bounds=[bounds_of(each) for each in seen])
+        read = read_link(shown["link"])
         assert (normalize(read.state, seen)[0], read.notes) == (state, ())
     words = [word for word in urlsplit(shown["search"]).query.split("&") if word and not word.startswith("__")]
     assert "?" * bool(words) + "&".join(words) == shown["link"]

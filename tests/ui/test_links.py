@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.page_states import FAST, STEPS, is_legal, is_sentence
+from tests.support.makers import MakeModel
+from tests.support.page_states import FAST, STEPS, is_legal, is_sentence, shown
 from vitviz import METHODS, Analysis
 from vitviz.attention.layout import PATCHES
 from vitviz.attention.softmax import HEAD_FUSIONS
@@ -18,7 +19,7 @@ from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, Kind,
 from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.probes import PROBES
 from vitviz.ui.links import PRIVATE_CHECKPOINT, print_link, read_link
-from vitviz.ui.normalize import normalize
+from vitviz.ui.normalize import bounds_of, normalize
 from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.state import (
     MAX_PINS,
@@ -116,6 +117,20 @@ def test_a_link_gives_the_state_back_that_it_was_written_from(seen: Analysis, da
     found, notes = normalize(read.state, [seen] * len(read.state.views))
     assert (found, notes) == (state, []) and print_link(found, {}) == link
     assert PageState.from_json(state.to_json()) == state
+    # One that names method, token and layer in any case says the same, whatever the defaults are by then.
+    named = print_link(state, {}, bounds=[bounds_of(seen)] * 2)
+    assert normalize(read_link(named).state, [seen] * len(state.views)) == (state, [])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_link_names_method_token_and_layer_even_where_they_are_the_defaults(
+    make_model: MakeModel, method: str
+) -> None:
+    seen = shown(make_model())
+    link = print_link(PageState((View(method=method),)), {}, bounds=[bounds_of(seen)])
+    named = {"layer": f"&p.layer={seen.trace.layers - 1}", "start_layer": "&p.start_layer=0", "query": "&p.query=cls"}
+    expected = [named.get(each.name, "") for each in METHODS[method].parameters]
+    assert link == f"?method={method}{''.join(expected)}"
 
 
 VIEW_WORDS = ["model", "own", "step", "example", "picture", "fit", "resolution", "method", "words", "pins", "heads-off"]

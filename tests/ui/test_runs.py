@@ -107,7 +107,7 @@ def test_another_picture_is_analysed_and_has_a_link(visit: Visit, picture: Uploa
     assert reply["views"][0]["name"] == title and reply["views"][0]["pixels"] == [40, 24]
     assert reply["notes"] == ["Of the pins, 1 are left out: this model and picture lack them."]
     answer = visit.ask("describe", state=reply["state"], uids=[reply["views"][0]["uid"]])
-    assert answer["link"] == f"?picture={name.partition(':')[2]}&method=attention&pins=3,5"
+    assert answer["link"] == f"?picture={name.partition(':')[2]}&method=attention&pins=3,5&p.layer=2&p.query=cls"
     again = visit.run("open", link=answer["link"])
     assert again["state"] == reply["state"] and again["views"][0]["pixels"] == [40, 24]
     expected = vitviz.analyze(picture.path, service.start).rollout().values.flatten()
@@ -374,7 +374,10 @@ def test_without_classes_nothing_can_be_measured(make_model: MakeModel, tmp_path
 def test_a_state_is_told_as_link_and_python(visit: Visit, uid: str) -> None:
     state = {**STATE, "views": [{**STATE["views"][0], "parameters": {"layer": 9, "head": -1}}]}
     answer = visit.ask("describe", state=state, uids=[uid])
-    assert answer["state"]["views"][0]["parameters"] == {"head": 3} and answer["link"] == "?method=attention&p.head=3"
+    assert (
+        answer["state"]["views"][0]["parameters"] == {"head": 3}
+        and answer["link"] == "?method=attention&p.layer=2&p.query=cls&p.head=3"
+    )
     assert answer["notes"] == ["Layer = 9: expected a whole number from -3 to 2. The default is shown."]
     assert 'analysis.map("attention", head=3)' in answer["python"]
     # Of an analysis that is gone, nothing is known that could be changed.

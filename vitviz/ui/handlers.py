@@ -22,7 +22,7 @@ from vitviz.ui.first_view import opening_view
 from vitviz.ui.image_bytes import as_base64
 from vitviz.ui.links import print_link, read_link
 from vitviz.ui.models import ModelChoice, menu, title_of
-from vitviz.ui.normalize import normalize, normalize_input, parameters_of
+from vitviz.ui.normalize import bounds_of, normalize, normalize_input, parameters_of
 from vitviz.ui.packs import computed_by, map_file
 from vitviz.ui.pictures import MAX_NAME_CHARS, Upload, upload_of
 from vitviz.ui.progress_reports import ProgressReport, Report, no_report
@@ -269,10 +269,11 @@ class Handlers:
         sources = [*sources, *sources][: len(state.views)]
         available = [source for source in sources if source is not None]
         python = as_python(state, available) if len(available) == len(state.views) else ""
-        labels = [() if source is None else source.analysis.model.labels for source in sources]
+        bounds = [None if source is None else bounds_of(source.analysis) for source in sources]
+        labels = [() if each is None else each.labels for each in bounds]
         kept, models = self.service.own_models, [view.model for view in state.views]
         names = {model: own.name_and_settings for model in models if (own := kept.get(model.removeprefix("own:")))}
-        link = print_link(state, names, labels)
+        link = print_link(state, names, labels, bounds)
         return {"state": state.to_json(), "link": link, "python": python, "notes": notes}
 
     def _source(self, view: View, uid: object) -> ViewSource | None:

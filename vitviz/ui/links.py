@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, replace
+from itertools import zip_longest
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from vitviz.attribution import METHODS
-from vitviz.attribution.parameters import ClassTarget, Kind, Parameter, Switch, pair_of, text_of
+from vitviz.attribution.parameters import ClassTarget, Kind, LayerNumber, Parameter, Switch, Token, pair_of, text_of
+from vitviz.attribution.requests import Bounds
 from vitviz.errors.kinds import MethodError, VitvizError
 from vitviz.errors.messages import nearest, quote
 from vitviz.evaluation.probes import PROBES
@@ -49,18 +51,25 @@ class Link:
     notes: tuple[str, ...] = ()
 
 
-def print_link(state: PageState, own_names: Mapping[str, str], labels: Sequence[Sequence[str]] = ()) -> str:
+def print_link(
+    state: PageState,
+    own_names: Mapping[str, str],
+    labels: Sequence[Sequence[str]] = (),
+    bounds: Sequence[Bounds | None] = (),
+) -> str:
     """The link of a state, with its ``?``: what differs from the page as it opens; empty if nothing does.
 
     Args:
         state: legal for its models.
         own_names: of visitors' own checkpoints, with their settings, by the models' ids.
         labels: of the classes of each view's model, as far as they are known.
+        bounds: of each view's model and picture, as far as they are known. Of these views, the link names method, token
+            and layer even where they are the defaults, so that other defaults change no link.
     """
-    first_labels, second_labels, *_ = [*labels, (), ()]
-    entries = _view_entries(state.views[0], FIRST_VIEW, own_names, first_labels)
+    known = [*zip_longest(labels, bounds), (None, None), (None, None)]
+    entries = _view_entries(state.views[0], FIRST_VIEW, own_names, *known[0])
     for view in state.views[1:]:
-        second = _view_entries(view, View(**state.views[0].input), own_names, second_labels)
+        second = _view_entries(view, View(**state.views[0].input), own_names, *known[1])
         entries |= {f"{SECOND}{key}": text for key, text in {"method": view.method, **second}.items()}
     entries |= _changed(PAGE_FIELDS, state, PageState())
     query = urlencode(entries, safe=",;:/")
@@ -77,24 +86,37 @@ def _changed(fields: Mapping[str, Field[Any]], state: Any, default: Any) -> dict
     }
 
 
-def _view_entries(view: View, default: View, own_names: Mapping[str, str], labels: Sequence[str]) -> dict[str, str]:
-    """Key and text of each field that differs from a default."""
+def _view_entries(
+    view: View, default: View, own_names: Mapping[str, str], labels: Sequence[str] | None, bounds: Bounds | None
+) -> dict[str, str]:
+    """Key and text of each field that differs from a default, and of what a link names in any case."""
     kind, _, name = view.picture.partition(":")
     renamed = {"picture": (kind, name)}
     if OWN_MODEL.fullmatch(view.model):
         renamed["model"] = "own", own_names.get(view.model, "?")
     entries = dict(renamed.get(key, (key, text)) for key, text in _changed(VIEW_FIELDS, view, default).items())
-    if view.parameters:
+    if view.parameters or bounds:
         entries["method"] = view.method
-    for name, value in view.parameters.items():
+    for name, value in (_named(view, bounds) if bounds else view.parameters).items():
         if isinstance(value, Mapping):
-            entries |= {TARGET_KEYS[field]: _class_text(item, labels) for field, item in value.items()}
+            entries |= {TARGET_KEYS[field]: _class_text(item, labels or ()) for field, item in value.items()}
         else:
-            entries[f"{PARAMETER}{name}"] = _class_text(value, labels) if name == "target" else text_of(value)
+            entries[f"{PARAMETER}{name}"] = _class_text(value, labels or ()) if name == "target" else text_of(value)
     if view.probe_parameters:
         entries["probe"] = view.probe
         entries |= {f"{PROBE_PARAMETER}{name}": text_of(value) for name, value in view.probe_parameters.items()}
     return entries
+
+
+def _named(view: View, bounds: Bounds) -> dict[str, Any]:
+    """The parameters of a view, with token and layers even where they are the defaults."""
+    named = {
+        each.name: each.default_for(bounds, view.parameters.get("target"))
+        for each in METHODS[view.method].parameters
+        if isinstance(each.kind, Token) or (isinstance(each.kind, LayerNumber) and each.kind.on_page)
+    }
+    # A learned query has no name.
+    return {name: value for name, value in {**named, **view.parameters}.items() if value is not None}
 
 
 def _class_text(value: Any, labels: Sequence[str]) -> str:
