@@ -96,7 +96,7 @@ def test_every_sentence_says_what_was_found_and_what_is_expected() -> None:
     for code, _, sentence in SLIPS:
         found, _, rest = sentence.partition(":" if ":" in sentence else ";")
         assert found and rest and "\n" not in sentence and " object at 0x" not in sentence, code
-        says = ("expected ", "this model has ", "this map has ", "vitviz does not ", "lists the names", "column=…")
+        says = ("expected ", "this model has ", "this map has ", "vitviz does not ", "lists the names", "as by column=")
         assert any(word in sentence for word in says), code
 
 
