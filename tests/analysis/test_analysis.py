@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import pydoc
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -201,6 +203,15 @@ def test_no_public_function_hides_its_parameters() -> None:
         kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}
         assert inspect.Parameter.VAR_KEYWORD not in kinds, function
     assert len(functions) > 40
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_help_of_a_method_explains_every_parameter(name: str) -> None:
+    method = getattr(Analysis, name)
+    text, signature = pydoc.render_doc(method, renderer=pydoc.plaintext), inspect.signature(method)
+    explained = re.findall(r"^ +([\w, ]+): ", text.partition("Args:")[2], re.MULTILINE)
+    assert {*", ".join(explained).split(", "), "self"} == {*signature.parameters}
+    assert f"{name}{signature}" in text
 
 
 def test_a_notebook_shows_the_first_map_that_the_model_can_have(

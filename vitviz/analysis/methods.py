@@ -39,12 +39,25 @@ class MethodMaps(ABC):
         direction: Direction = "row",
         exclude: Exclude = None,
     ) -> Heatmap:
-        """One token's attention in one layer, as :func:`vitviz.attribution.attention`; Vaswani et al. 2017."""
+        """One token's attention in one layer, as :func:`vitviz.attribution.attention`; Vaswani et al. 2017.
+
+        Args:
+            layer: counted from 0, or from the end as ``-1``.
+            head: counted from 0, or ``"mean"``, ``"max"`` or ``"min"`` over the heads.
+            query: the token: ``"cls"``, ``"register 1"``, a patch ``(row, column)``, ``"patches"`` for their mean, or a
+                token index; None for CLS, or for all patches where the model has no CLS.
+            direction: ``"row"`` for what the token attends to, ``"column"`` for what attends to it.
+            exclude: tokens that nobody attends to: ``"outliers"``, ``"sinks"``, or a list of tokens.
+        """
         return self.map("attention", layer=layer, head=head, query=query, direction=direction, exclude=exclude)
 
     @named_arguments(MethodError)
     def pooling_attention(self, head: int | HeadFusion = "mean") -> Heatmap:
-        """The attention of the learned query, as :func:`vitviz.attribution.pooling_attention`; Lee et al. 2019."""
+        """The attention of the learned query, as :func:`vitviz.attribution.pooling_attention`; Lee et al. 2019.
+
+        Args:
+            head: counted from 0, or ``"mean"``, ``"max"`` or ``"min"`` over the heads.
+        """
         return self.map("pooling_attention", head=head)
 
     @named_arguments(MethodError)
@@ -54,6 +67,13 @@ class MethodMaps(ABC):
         """The fewest patches that hold a share of a token's attention, as :func:`vitviz.attribution.attention_mass`.
 
         Caron et al. 2021.
+
+        Args:
+            layer: counted from 0, or from the end as ``-1``.
+            head: counted from 0, or ``"mean"``, ``"max"`` or ``"min"`` over the heads.
+            query: the token: ``"cls"``, ``"register 1"``, a patch ``(row, column)``, ``"patches"`` for their mean, or a
+                token index; None for CLS, or for all patches where the model has no CLS.
+            mass: the share, in (0, 1].
         """
         return self.map("attention_mass", layer=layer, head=head, query=query, mass=mass)
 
@@ -69,7 +89,18 @@ class MethodMaps(ABC):
         exclude: Exclude = None,
         end_layer: int = -1,
     ) -> Heatmap:
-        """Attention followed through the layers, as :func:`vitviz.attribution.rollout`; Abnar & Zuidema 2020."""
+        """Attention followed through the layers, as :func:`vitviz.attribution.rollout`; Abnar & Zuidema 2020.
+
+        Args:
+            head_fusion: ``"mean"``, ``"max"`` or ``"min"`` over the heads.
+            discard_ratio: share of a layer's entries that are set to zero, lowest first, in [0, 1).
+            residual_weight: share of the residual connection, in [0, 1].
+            start_layer, end_layer: the lowest and highest layer, counted from 0, or from the end as ``-1``.
+            query: the token: ``"cls"``, ``"register 1"``, a patch ``(row, column)``, ``"patches"`` for their mean, or a
+                token index; None for CLS, or for all patches where the model has no CLS.
+            reference: ``"vit-explain"`` for the numbers of that package, None for the paper.
+            exclude: tokens that nobody attends to: ``"outliers"``, ``"sinks"``, or a list of tokens.
+        """
         return self.map(
             "rollout",
             head_fusion=head_fusion,
@@ -92,7 +123,15 @@ class MethodMaps(ABC):
         *,
         report: Report | None = None,
     ) -> Heatmap:
-        """The maximum flow through the layers, as :func:`vitviz.attribution.attention_flow`; Abnar & Zuidema 2020."""
+        """The maximum flow through the layers, as :func:`vitviz.attribution.attention_flow`; Abnar & Zuidema 2020.
+
+        Args:
+            most_patches: neighbouring patches are pooled into at most so many cells.
+            start_layer, end_layer: the lowest and highest layer, counted from 0, or from the end as ``-1``.
+            query: the token: ``"cls"``, ``"register 1"``, a patch ``(row, column)``, ``"patches"`` for their mean, or a
+                token index; None for CLS, or for all patches where the model has no CLS.
+            report: receives the progress; an exception that it raises ends the computation.
+        """
         return self.map(
             "attention_flow",
             most_patches=most_patches,
@@ -116,6 +155,15 @@ class MethodMaps(ABC):
         """Rollout of attention that raises a score, as :func:`vitviz.attribution.gradient_rollout`.
 
         Chefer, Gur & Wolf 2021, "Transformer Interpretability Beyond Attention Visualization".
+
+        Args:
+            target: a class by label or number, or a :class:`vitviz.Target`; None for the most probable class.
+            discard_ratio: share of a layer's entries that are set to zero, lowest first, in [0, 1).
+            residual_weight: share of the residual connection, in [0, 1].
+            start_layer, end_layer: the lowest and highest layer, counted from 0, or from the end as ``-1``.
+            query: the token: ``"cls"``, ``"register 1"``, a patch ``(row, column)``, ``"patches"`` for their mean, or a
+                token index; None for CLS, or for all patches where the model has no CLS.
+            reference: as :func:`vitviz.attribution.gradient_rollout` takes it.
         """
         return self.map(
             "gradient_rollout",
@@ -135,17 +183,33 @@ class MethodMaps(ABC):
         """What raises a score, through all layers (TransMM), as :func:`vitviz.attribution.relevance`.
 
         Chefer, Gur & Wolf 2021, "Generic Attention-model Explainability".
+
+        Args:
+            target: a class by label or number, or a :class:`vitviz.Target`; None for the most probable class.
+            query: the token: ``"cls"``, ``"register 1"``, a patch ``(row, column)``, ``"patches"`` for their mean, or a
+                token index; None for CLS, or for all patches where the model has no CLS.
+            start_layer, end_layer: the lowest and highest layer, counted from 0, or from the end as ``-1``.
         """
         return self.map("relevance", target=target, query=query, start_layer=start_layer, end_layer=end_layer)
 
     @named_arguments(MethodError)
     def legrad(self, target: TargetChoice = None, start_layer: int = 0, end_layer: int = -1) -> Heatmap:
-        """Where more attention would raise a score, as :func:`vitviz.attribution.legrad`; Bousselham et al. 2025."""
+        """Where more attention would raise a score, as :func:`vitviz.attribution.legrad`; Bousselham et al. 2025.
+
+        Args:
+            target: a class by label or number, or a :class:`vitviz.Target`; None for the most probable class.
+            start_layer, end_layer: the lowest and highest layer, counted from 0, or from the end as ``-1``.
+        """
         return self.map("legrad", target=target, start_layer=start_layer, end_layer=end_layer)
 
     @named_arguments(MethodError)
     def grad_cam(self, target: TargetChoice = None, layer: int = -1) -> Heatmap:
-        """Where features raise a score, as :func:`vitviz.attribution.grad_cam`; Selvaraju et al. 2017."""
+        """Where features raise a score, as :func:`vitviz.attribution.grad_cam`; Selvaraju et al. 2017.
+
+        Args:
+            target: a class by label or number, or a :class:`vitviz.Target`; None for the most probable class.
+            layer: counted from 0, or from the end as ``-1``.
+        """
         return self.map("grad_cam", target=target, layer=layer)
 
     @named_arguments(MethodError)
@@ -160,10 +224,22 @@ class MethodMaps(ABC):
         """Gradients summed from a blank image to the image, as :func:`vitviz.attribution.integrated_gradients`.
 
         Sundararajan, Taly & Yan 2017.
+
+        Args:
+            target: a class by label or number, or a :class:`vitviz.Target`; None for the most probable class.
+            steps: of the path from the blank image, at least 1.
+            signed: whether patches that lower the score are shown, too, below zero.
+            report: receives the progress; an exception that it raises ends the computation.
         """
         return self.map("integrated_gradients", target=target, steps=steps, signed=signed, report=report)
 
     @named_arguments(MethodError)
     def occlusion(self, target: TargetChoice = None, signed: bool = False, *, report: Report | None = None) -> Heatmap:
-        """How far a score falls without each patch, as :func:`vitviz.attribution.occlusion`; Zeiler & Fergus 2014."""
+        """How far a score falls without each patch, as :func:`vitviz.attribution.occlusion`; Zeiler & Fergus 2014.
+
+        Args:
+            target: a class by label or number, or a :class:`vitviz.Target`; None for the most probable class.
+            signed: whether patches that lower the score are shown, too, below zero.
+            report: receives the progress; an exception that it raises ends the computation.
+        """
         return self.map("occlusion", target=target, signed=signed, report=report)

@@ -65,7 +65,7 @@ class MapRequest:
 
     @cached_property
     def name(self) -> str:
-        """The name of its column: the method, and the parameters that differ from its defaults."""
+        """The name of its column, made of the method and the parameters that differ from its defaults."""
         words = ",".join(f"{name}={_text(value)}" for name, value in sorted(self.parameters.items()))
         return f"{self.method}:{words}" if words else self.method
 
