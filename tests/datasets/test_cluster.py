@@ -35,6 +35,7 @@ from vitviz.datasets import (
 )
 from vitviz.datasets import run_batch as run
 from vitviz.datasets.output import key_digest
+from vitviz.datasets.readers import picture_in
 from vitviz.datasets.work import BatchSettings, UnprocessedPictures
 from vitviz.progress import Progress
 
@@ -245,5 +246,5 @@ def test_a_cell_holds_a_picture_in_several_ways() -> None:
         (np.nan, b""),
         (None, b""),
     ):
-        assert cluster._source(cell) == expected
-    assert cluster._source(values) is values
+        assert picture_in(cell, "1.png", Path()) == expected
+    assert picture_in(values, "1.png", Path()) is values

@@ -6,7 +6,8 @@ import io
 import os
 import sys
 import tarfile
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -160,7 +161,7 @@ def test_a_wrong_source_is_one_sentence(photos: Path, tmp_path: Path, monkeypatc
         ("broken.parquet", "image", "damaged Parquet file"),
         ("bytes.txt", "image", "cannot be read as a list of paths"),
         ("p.parquet", "photo", "no column 'photo'; expected --column with one of 'image' or 'label'"),
-        ("numbers.parquet", "image", "row 0 has int; expected the bytes of a picture"),
+        ("numbers.parquet", "image", "#0: int found; expected the bytes or the path of a picture"),
     ):
         with pytest.raises(DataError) as error:
             list(read_items(source, column))
@@ -172,3 +173,92 @@ def test_an_empty_cell_is_a_picture_that_cannot_be_opened(photos: Path, tmp_path
     pyarrow.parquet.write_table(pa.table({"image": pa.array(cells, pa.binary())}), tmp_path / "p.parquet")
     first, second = read_items(str(tmp_path / "p.parquet"))
     assert first == Item("p.parquet#0", b"") and np.asarray(open_image(second.source)).shape == (5, 8, 3)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links need a privilege")
+def test_links_to_folders_are_followed_and_loops_end_and_are_named(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "set" / "all").mkdir(parents=True)
+    (tmp_path / "set" / "cat").symlink_to(photos / "inside")
+    (tmp_path / "set" / "dog").symlink_to(photos / "inside")
+    (tmp_path / "set" / "all" / "one.png").symlink_to(photos / "a.png")
+    (tmp_path / "set" / "all" / "loop").symlink_to("..")
+    (photos / "inside" / "up").symlink_to(tmp_path)
+    expected = ["all/one.png", "cat/c.png", "dog/c.png"]
+    items = read_items(tmp_path / "set")
+    assert [item.key for item in items] == expected
+    assert [open_image(item.source).width for item in items] == [8, 10, 10]
+    reason = "(a link to a folder that leads to it)"
+    assert items.left_out_names == [f"{name} {reason}" for name in ("all/loop", "cat/up", "dog/up")]
+    for pattern in ("set/**/*.png", "set/*"):
+        items = read_items(tmp_path / pattern)
+        assert sorted(item.key for item in items) == [f"{tmp_path}/set/{name}" for name in expected]
+    assert items.left_out_count == 3
+
+
+def test_a_folder_that_cannot_be_read_is_named(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, entries: Callable[[Path], Iterator[Path]] = Path.iterdir) -> Iterator[Path]:
+        if path.name == "inside":
+            raise PermissionError
+        return entries(path)
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "inside")
+    items = read_items(photos)
+    assert [item.key for item in items] == ["a.png", "b b.png", "é.png"]
+    assert items.left_out_names[0] == "inside (a folder that cannot be read)"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le with mark"])
+def test_a_list_may_be_made_on_windows(photos: Path, encoding: str) -> None:
+    names = ["a.png", "", "inside\\c.png", "é.png", "b b.png"]
+    text = "\ufeff" * ("mark" in encoding) + "\r\n".join([*names, names[0]])
+    (photos / "list.txt").write_bytes(text.encode(encoding.removesuffix(" with mark")))
+    items = list(read_items(photos / "list.txt"))
+    assert [item.key for item in items] == ["a.png", "inside/c.png", "é.png", "b b.png"]
+    assert [open_image(item.source).width for item in items] == [8, 10, 11, 9]
+
+
+@pytest.mark.parametrize(("encoding", "word"), [("utf-16-le", "null characters"), ("cp1252", "codec")])
+def test_a_list_of_another_encoding_is_refused_with_what_to_save(photos: Path, encoding: str, word: str) -> None:
+    (photos / "list.txt").write_bytes(("é.png\r\n" if encoding == "cp1252" else "a.png").encode(encoding))
+    with pytest.raises(DataError, match=f"{word}.*; save it as UTF-8 text"):
+        read_items(photos / "list.txt")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="no name ends in a space")
+def test_a_list_names_pictures_as_they_are_on_disk(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decomposed = unicodedata.normalize("NFD", "ü.png")
+    for name in (decomposed, "space.png "):
+        (photos / name).write_bytes((photos / "a.png").read_bytes())
+    monkeypatch.setenv("HOME", str(photos))
+    (tmp_path / "list.txt").write_text("~/ü.png\nphotos/space.png \n  photos/a.png \nphotos/gone.png\n", "utf-8")
+    items = {item.key: item.source for item in read_items(tmp_path / "list.txt")}
+    assert items == {
+        "~/ü.png": photos / decomposed,
+        "photos/space.png ": photos / "space.png ",
+        "photos/a.png": photos / "a.png",
+        "photos/gone.png": photos / "gone.png",
+    }
+
+
+def test_a_table_beside_pictures_adds_its_own(photos: Path) -> None:
+    content = (photos / "a.png").read_bytes()
+    cells = [
+        {"bytes": None, "path": "a.png"},
+        {"bytes": content, "path": "dog/1.png"},
+        {"bytes": content, "path": None},
+    ]
+    pyarrow.parquet.write_table(pa.table({"image": cells}), photos / "metadata.parquet")
+    pyarrow.parquet.write_table(pa.table({"file_name": ["a.png"]}), photos / "other.parquet")
+    items = read_items(photos)
+    assert [item.key for item in items] == [*sorted(NAMES), "metadata.parquet#1 dog/1.png", "metadata.parquet#2"]
+    assert "other.parquet (a table without a column 'image')" in items.left_out_names
+
+
+def test_a_table_may_hold_paths(photos: Path) -> None:
+    pyarrow.parquet.write_table(pa.table({"image": ["inside/c.png", "é.png"]}), photos / "table.parquet")
+    items = list(read_items(photos / "table.parquet"))
+    assert [item.key for item in items] == ["table.parquet#0 inside/c.png", "table.parquet#1 é.png"]
+    assert [open_image(item.source).width for item in items] == [10, 11]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from vitviz import ConfigError, Model, VitvizError
 from vitviz.cli.batching import _print
 from vitviz.cli.parsing import parse
 from vitviz.datasets import BatchRequest, MapRequest, read_items, rows_of, run_batch, work
+from vitviz.datasets.masks import mask_of
 
 MAPS = (MapRequest("rollout"), MapRequest("attention", {"layer": -1}))
 BOX = (10, 4, 35, 20)
@@ -120,3 +122,15 @@ def test_the_command_takes_a_box(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse(["batch", "photos", "out", "--box", "1,2"])
     assert "'1,2': expected LEFT,TOP,RIGHT,BOTTOM, in pixels" in capsys.readouterr().err
+
+
+def test_masks_are_found_by_the_path_of_a_row_and_by_composed_letters(tmp_path: Path) -> None:
+    decomposed = unicodedata.normalize("NFD", "é.png")
+    for name in ("dog/1.png", "t.png", decomposed):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert mask_of("t.parquet#3 dog/1.jpg", tmp_path) == tmp_path / "dog" / "1.png"
+    # A row without a path has no mask, least of all that of the table's name.
+    assert mask_of("t.parquet#3", tmp_path) is None
+    found = mask_of("é.jpg", tmp_path)
+    assert found is not None and found.samefile(tmp_path / decomposed)

@@ -25,6 +25,11 @@ LABELS = ("tench, Tinca tinca", "great white shark, white shark", "crane", "cran
         ("Tinca_tinca/1.jpg", LABELS[0]),
         ("White Shark/1.jpg", LABELS[1]),
         ("Ice cream/1.jpg", LABELS[4]),
+        # Rows of tables, with the file and row before the path.
+        ("t.parquet#0 tench/1.jpg", LABELS[0]),
+        ("part/t.parquet#12 train/white shark/1.jpg", LABELS[1]),
+        ("t.parquet#0 train\\tench\\1.jpg", LABELS[0]),
+        ("t.parquet#0 tench.jpg", None),
         # One name for two classes, part of a name, a folder further up, and none.
         ("crane/1.jpg", None),
         ("ball/1.jpg", None),

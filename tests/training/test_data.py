@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from dataclasses import replace
@@ -112,3 +113,14 @@ def test_pixels_are_standardised_after_the_augmentation() -> None:
     pixels, _ = next(training_batches(grey_images(4), standard, FOUR, 0))
     mean, std = (torch.tensor(values)[:, None, None] for values in (standard.mean, standard.std))
     torch.testing.assert_close(pixels * std + mean, plain)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links need a privilege")
+def test_class_folders_may_be_links_and_have_folders(tmp_path: Path) -> None:
+    for number, name in enumerate(("store/deep/a.png", "set/test/dog/b.png")):
+        (tmp_path / name).parent.mkdir(parents=True)
+        Image.new("RGB", (4, 4), (number, 0, 0)).save(tmp_path / name)
+    (tmp_path / "set" / "test" / "cat").symlink_to(tmp_path / "store")
+    data = read_image_folder(tmp_path / "set", "test", PLAIN, 2, 2)
+    assert data.labels == ("cat", "dog") and data.targets.tolist() == [0, 1]
+    assert data.images[:, 0, 0, 0].tolist() == [0, 1]

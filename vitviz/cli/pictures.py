@@ -17,6 +17,7 @@ from vitviz.cli.output import CLOSED, STANDARD, note, print_error, print_json, s
 from vitviz.errors.kinds import ConfigError, DataError, ImageError, VitvizError
 from vitviz.errors.messages import legible
 from vitviz.images.kinds import FILE_SUFFIXES, MAX_NAMES, described, left_out, picture_files
+from vitviz.system.paths import files_in
 from vitviz.weights import Model
 
 STDIN = "stdin"
@@ -95,7 +96,7 @@ def find_picture(path: str) -> Picture:
 
 
 def _pictures_in(folder: Path) -> list[Path]:
-    pictures, others = picture_files(folder.rglob("*"), folder)
+    pictures, others = picture_files(files_in(folder), folder)
     names = [described(other, str(other.relative_to(folder))) for other in others[:MAX_NAMES]]
     if not pictures:
         found = left_out(len(others), names) or "no file"

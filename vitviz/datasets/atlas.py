@@ -252,11 +252,8 @@ def _standouts(select: Select, name: str, shape: tuple[int, ...]) -> tuple[tuple
 
 
 def _classes(select: Select, grid: tuple[int, int]) -> list[str]:
-    query = (
-        f"SELECT predictions[1].label FROM analysed WHERE {_has_grid(grid)} GROUP BY ALL "
-        f"ORDER BY count(*) DESC, 1 LIMIT {MAX_CLASSES}"
-    )
-    return [label for (label,) in select(query)]
+    order = f"GROUP BY ALL ORDER BY count(*) DESC, 1 LIMIT {MAX_CLASSES}"
+    return [label for (label,) in select(f"SELECT predictions[1].label FROM analysed WHERE {_has_grid(grid)} {order}")]
 
 
 def _mean_maps(

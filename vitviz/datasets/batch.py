@@ -11,7 +11,7 @@ from typing import Any
 
 from vitviz.analysis.encoder import MAX_BYTES
 from vitviz.datasets.cluster import Cluster, RayRows
-from vitviz.datasets.output import OutputFolder, key_digest
+from vitviz.datasets.output import OutputFolder, key_digest, read_rows
 from vitviz.datasets.readers import Item, read_items
 from vitviz.datasets.request import BatchRequest
 from vitviz.datasets.rows import INSIDE_AREA, blank_result, schema
@@ -170,7 +170,8 @@ class _Table:
             ConfigError: a part is damaged.
         """
         complete, files = set[bytes](), dict[bytes, bytes]()
-        for key, error, sha256 in self.folder.known_rows():
+        for row in read_rows(self.folder.path, ["path", "error", "sha256"]):
+            key, error, sha256 = row["path"], row["error"], row["sha256"]
             digest = key_digest(key)
             if error is not None:
                 self.summary.failed_before += 1

@@ -10,18 +10,16 @@ import logging
 import os
 import pickle
 import platform
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from vitviz.datasets.arrow import arrow
-from vitviz.datasets.output import REQUEST_FILE, key_digest
-from vitviz.datasets.readers import Item
+from vitviz.datasets.output import REQUEST_FILE
+from vitviz.datasets.readers import Item, picture_in
 from vitviz.datasets.request import BatchRequest
 from vitviz.datasets.rows import blank_result, schema
 from vitviz.datasets.work import WORKERS, BatchSettings, RowComputer, UnprocessedPictures
@@ -128,14 +126,8 @@ class RayRows:
         pictures = pictures.repartition(target_num_rows_per_block=rows)
         results = _map_rows(self.ray, pictures, self.settings, self.columns, self.cluster, actors, rows, _unpickled)
         results.context.enable_progress_bars = False
-        keys = set[bytes]()
         for table in results.iter_batches(batch_size=None, batch_format="pyarrow"):
-            for row in table.to_pylist():
-                key = key_digest(row["path"])
-                if key in keys:
-                    raise DataError(f"ray: {row['path']} came twice; the rows written so far are valid, run it again")
-                keys.add(key)
-                yield row
+            yield from table.to_pylist()
 
 
 def analyze_dataset(
@@ -326,17 +318,10 @@ def _unpickled(batch: dict[str, Any]) -> list[Item]:
 
 
 def _column_items(batch: dict[str, Any], key: str, column: str) -> list[Item]:
-    return [Item(str(name), _source(cell)) for name, cell in zip(batch[key], batch[column], strict=True)]
-
-
-def _source(cell: Any) -> Path | bytes | np.ndarray:
-    """The picture in a cell: a path, the content of a file, or an array; no bytes if there is none."""
-    # The package datasets represents an image that is not decoded as such a mapping.
-    value = (cell.get("bytes") or cell.get("path")) if isinstance(cell, Mapping) else cell
-    if isinstance(value, str):
-        return Path(value)
-    # A column without one value arrives as NaN.
-    return value if isinstance(value, bytes | np.ndarray) else b""
+    return [
+        Item(str(name), picture_in(cell, str(name), Path()))
+        for name, cell in zip(batch[key], batch[column], strict=True)
+    ]
 
 
 def _error_of(error: BaseException) -> VitvizError:

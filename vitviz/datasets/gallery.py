@@ -53,17 +53,9 @@ def write_gallery(results: Path, max_pictures: int = MAX_PICTURES) -> Path:
     request = read_request(results)
     maps = [MapRequest(**each).name for each in request["maps"][:1]]
     all_keys = (*KEYS, *(("inside", f"{name} inside", "share", True, f"{name}.{INSIDE}") for name in maps))
-    columns = [
-        "path",
-        "error",
-        "predictions",
-        "true_class",
-        "is_misclassified",
-        THUMBNAIL,
-        *(f"{name}.{THUMBNAIL}" for name in maps),
-    ]
-    columns += [column for *_, column in all_keys if column]
-    rows = read_rows(results, columns)
+    columns = ["path", "error", "predictions", "true_class", "is_misclassified", THUMBNAIL]
+    more = [*(f"{name}.{THUMBNAIL}" for name in maps), *(column for *_, column in all_keys if column)]
+    rows = read_rows(results, columns + more)
     pictures = [_picture(row, maps, all_keys, results) for row in islice(rows, max_pictures)]
     left_out = sum(1 for _ in rows)
     keys = [
@@ -86,11 +78,9 @@ def write_gallery(results: Path, max_pictures: int = MAX_PICTURES) -> Path:
         "script": _text("gallery.js"),
         "look": _text("page.css"),
     }
-    path = results / GALLERY
-    page = fill_template(_text("gallery.html"), fields)
-    with atomic_write(path) as file:
-        file.write(page.encode())
-    return path
+    with atomic_write(results / GALLERY) as file:
+        file.write(fill_template(_text("gallery.html"), fields).encode())
+    return results / GALLERY
 
 
 def _picture(row: dict[str, Any], maps: list[str], keys: Sequence[SortKey], results: Path) -> dict[str, Any]:

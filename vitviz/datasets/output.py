@@ -85,15 +85,6 @@ class OutputFolder:
                 raise ConfigError(f"{self.path}: another batch is writing there; expected one at a time") from None
             yield
 
-    def known_rows(self) -> Iterator[tuple[str, str | None, str | None]]:
-        """Of every row the key, the error, and the digest of its file; the error is None if it was analysed.
-
-        Raises:
-            ConfigError: a part is damaged.
-        """
-        for row in read_rows(self.path, ["path", "error", "sha256"]):
-            yield str(row["path"]), row["error"], row["sha256"]
-
     def drop_failures(self) -> None:
         """Remove the rows of pictures that could not be analysed; the other rows of a part stay.
 
@@ -133,15 +124,10 @@ def part_paths(results: Path) -> list[Path]:
 
 
 def make_file_path(output: Path, folder: str, key: str, ending: str) -> Path:
-    """As :func:`file_path`, and make its folder."""
-    path = file_path(output, folder, key, ending)
+    """The path of another file about a picture, such as its overlay, whose folder is made."""
+    path = output / folder / file_name(key, ending)
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
-
-
-def file_path(output: Path, folder: str, key: str, ending: str) -> Path:
-    """The path of another file about a picture, such as its overlay."""
-    return output / folder / file_name(key, ending)
 
 
 def key_digest(key: str) -> bytes:

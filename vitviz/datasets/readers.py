@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import glob
 import io
 import os
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,12 @@ from vitviz.errors.kinds import DataError
 from vitviz.errors.messages import choices, utf8
 from vitviz.images.kinds import MAX_NAMES, START_BYTES, described, is_hidden, is_picture, picture_files
 from vitviz.images.sources import COLUMN
-from vitviz.system.paths import missing
+from vitviz.system.paths import as_on_disk, files_in, missing
 
 # Larger members of an archive are not read.
 MAX_PICTURE_BYTES = 2**30
 ROWS_AT_A_TIME = 64
+PARQUET = ".parquet"
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz")
 
 
@@ -116,36 +118,54 @@ def reader_of(source: str) -> Reader:
     """
     reader = next((each for each in READERS if each.takes(source)), None)
     if reader is None:
-        kinds = choices([each.name for each in READERS])
-        raise DataError(f"{source}: {missing(source, f', or of an unknown kind; expected {kinds}', 'file or folder')}")
+        expected = f", or of an unknown kind; expected {choices([each.name for each in READERS])}"
+        raise DataError(f"{source}: {missing(source, expected, 'file or folder')}")
     return reader
 
 
 def _folder_items(source: str, column: str) -> Iterator[Item | str]:
     root = Path(source)
-    pictures, others = picture_files(root.rglob("*"), root)
+    pictures, others = picture_files(files_in(root), root)
     yield from (described(path, path.relative_to(root).as_posix()) for path in others)
     yield from (Item(path.relative_to(root).as_posix(), path) for path in pictures)
 
 
 def _pattern_items(source: str, column: str) -> Iterator[Item | str]:
-    for name in sorted(glob.glob(source, recursive=True)):
-        path = Path(name)
-        pictures, others = picture_files([path], path.parent)
-        yield from (described(other, other.as_posix()) for other in others)
-        yield from (Item(picture.as_posix(), picture) for picture in pictures)
+    head, stars, tail = (f"{source}/*" if source.endswith("**") else source).partition("**/")
+    if stars and "**" not in tail:
+        # Not glob, which follows links that lead to each other for ages.
+        roots = [Path(each) for each in sorted(glob.glob(head))] if head else [Path()]
+        groups = [(root, [each for each in files_in(root) if each.relative_to(root).match(tail)]) for root in roots]
+    else:
+        # As where a shell expands the pattern, a folder stands for its pictures.
+        paths = map(Path, sorted(glob.glob(source, recursive=True)))
+        groups = [(path, list(files_in(path))) if os.path.isdir(path) else (path.parent, [path]) for path in paths]
+    found = dict[Path, bool]()
+    for pictures, others in (picture_files(paths, root) for root, paths in groups):
+        found |= dict.fromkeys(pictures, True) | dict.fromkeys(others, False)
+    yield from (Item(path.as_posix(), path) if found[path] else described(path, path.as_posix()) for path in found)
 
 
 def _list_items(source: str, column: str) -> Iterator[Item]:
     file = Path(source)
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{source}: cannot be read as a list of paths ({error})") from None
-    # A repeated path is one picture.
-    for line in dict.fromkeys(line.strip() for line in lines):
-        if line:
-            yield Item(line, file.parent / line)
+        # PowerShell's > writes UTF-16; Notepad begins UTF-8 with a mark.
+        is_utf16 = file.read_bytes()[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        lines = file.read_text(encoding="utf-16" if is_utf16 else "utf-8-sig").split("\n")
+        if any("\0" in line for line in lines):
+            raise UnicodeError("null characters, as UTF-16 has them")
+    except (OSError, UnicodeError) as error:
+        raise DataError(f"{source}: cannot be read as a list of paths ({error}); save it as UTF-8 text") from None
+    pictures = {}
+    for line in lines:
+        if name := line.strip():
+            # A name may end in a space; only Windows separates folders by backslashes.
+            spellings = dict.fromkeys((line, name, name.replace("\\", "/")))
+            paths = {each: as_on_disk(file.parent / os.path.expanduser(each)) for each in spellings}
+            found = next((each for each in spellings if os.path.exists(paths[each])), name)
+            # A repeated path is one picture.
+            pictures[found] = paths[found]
+    yield from map(Item, pictures, pictures.values())
 
 
 def _tar_items(source: str, column: str) -> Iterator[Item | str]:
@@ -167,24 +187,33 @@ def _tar_items(source: str, column: str) -> Iterator[Item | str]:
         raise DataError(f"{source}: damaged archive ({error})") from None
 
 
-def _parquet_items(source: str, column: str) -> Iterator[Item]:
+def _parquet_items(source: str, column: str) -> Iterator[Item | str]:
     from vitviz.datasets.arrow import arrow
 
     pa, parquet = arrow()
-    path = Path(source)
-    files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
-    for file in files:
-        name = file.relative_to(path).as_posix() if path.is_dir() else file.name
+    folder = Path(source) if os.path.isdir(source) else Path(source).parent
+    beside = list(_folder_items(source, column)) if os.path.isdir(source) else [Path(source).name]
+    names = [each for each in beside if isinstance(each, str) and each.endswith(PARQUET)]
+    yield from (each for each in beside if each not in names)
+    pictures = {each.source for each in beside if isinstance(each, Item) and isinstance(each.source, Path)}
+    for name in names:
+        file = folder / name
         try:
             with parquet.ParquetFile(file) as table:
+                if pictures and column not in table.schema_arrow.names:
+                    yield f"{name} (a table without a column {column!r})"
+                    continue
                 if column not in table.schema_arrow.names:
-                    names = choices(table.schema_arrow.names)
-                    raise DataError(f"{file}: no column {column!r}; expected --column with one of {names}")
-                row = 0
-                for batch in table.iter_batches(ROWS_AT_A_TIME, columns=[column]):
-                    for cell in batch.column(0).to_pylist():
-                        yield Item(_key(name, row, cell), _content(file, row, cell))
-                        row += 1
+                    legal = choices(table.schema_arrow.names)
+                    raise DataError(f"{file}: no column {column!r}; expected --column with one of {legal}")
+                batches = table.iter_batches(ROWS_AT_A_TIME, columns=[column])
+                for row, cell in enumerate(cell for batch in batches for cell in batch.column(0).to_pylist()):
+                    path = cell.get("path") if isinstance(cell, dict) else cell if isinstance(cell, str) else None
+                    key = f"{name}#{row}" + f" {path}" * bool(path)
+                    item = Item(key, picture_in(cell, str(folder / key), file.parent))
+                    # A table beside pictures may name them.
+                    if not isinstance(item.source, Path) or item.source not in pictures:
+                        yield item
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"{file}: damaged Parquet file ({error})") from None
 
@@ -193,29 +222,34 @@ def _hub_items(source: str, column: str) -> Iterator[Item]:
     for key, cell in hub_cells(source, column):
         # The folder of a file differs from machine to machine.
         name = Path(str(cell.get("path") or "")).name if isinstance(cell, dict) else ""
-        yield Item(f"{key} {name}" if name else key, _content(Path(source), int(key.rpartition("#")[2]), cell))
+        yield Item(f"{key} {name}" if name else key, picture_in(cell, key, Path()))
 
 
-def _key(name: str, row: int, cell: Any) -> str:
-    path = cell.get("path") if isinstance(cell, dict) else None
-    return f"{name}#{row}" + (f" {path}" if path else "")
+def picture_in(cell: Any, key: str, folder: Path) -> Path | bytes | np.ndarray:
+    """The picture in a cell: a path in a folder, the content of a file, or an array; no bytes if there is none.
 
+    Args:
+        cell: of a table.
+        key: of its row, for a message.
+        folder: of the table.
 
-def _content(file: Path, row: int, cell: Any) -> Path | bytes:
-    content = cell.get("bytes") if isinstance(cell, dict) else cell
-    if isinstance(content, bytes):
-        return content
-    if isinstance(cell, dict) and isinstance(cell.get("path"), str):
-        return file.parent / str(cell["path"])
-    # An empty cell counts as a picture that cannot be opened and does not end the run.
-    if content is None:
-        return b""
-    raise DataError(f"{file}: row {row} has {type(content).__name__}; expected the bytes of a picture")
+    Raises:
+        DataError: the cell holds something else.
+    """
+    # The package datasets represents an image that is not decoded as such a mapping.
+    value = (cell.get("bytes") or cell.get("path")) if isinstance(cell, Mapping) else cell
+    if isinstance(value, str):
+        return as_on_disk(folder / value)
+    # An empty cell, which may be NaN, counts as a picture that cannot be opened and does not end the run.
+    if value is not None and not isinstance(value, bytes | np.ndarray | float):
+        raise DataError(f"{key}: {type(value).__name__} found; expected the bytes or the path of a picture")
+    return value if isinstance(value, bytes | np.ndarray) else b""
 
 
 def _holds_parquet(source: str) -> bool:
     path = Path(source)
-    return path.suffix == ".parquet" if path.is_file() else path.is_dir() and any(path.rglob("*.parquet"))
+    files = files_in(path) if path.is_dir() else [path] if path.is_file() else []
+    return any(each.suffix == PARQUET and not is_hidden(each.relative_to(path)) for each in files)
 
 
 READERS = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 
@@ -17,9 +18,14 @@ def class_names(labels: Sequence[str]) -> dict[str, str]:
     return {name: labels[found.pop()] for name, found in names.items() if len(found) == 1}
 
 
+def path_of(key: str) -> str:
+    """The path of a picture, without the file and row of a table that hold it."""
+    return re.sub(r"^.*?\.parquet#\d+ ", "", key.replace("\\", "/"))
+
+
 def folder_of(key: str) -> str:
     """The folder of a picture, without those above it; empty for none."""
-    return key.replace("\\", "/").rpartition("/")[0].rpartition("/")[2]
+    return path_of(key).rpartition("/")[0].rpartition("/")[2]
 
 
 def true_class(key: str, names: Mapping[str, str]) -> str | None:

@@ -15,7 +15,7 @@ from PIL import Image
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.batches import BatchQueue, FailedAnalysis
 from vitviz.analysis.encoder import MAX_BYTES
-from vitviz.datasets.output import file_path, key_digest, make_file_path
+from vitviz.datasets.output import file_name, key_digest, make_file_path
 from vitviz.datasets.readers import Item
 from vitviz.datasets.request import BatchRequest
 from vitviz.datasets.rows import FileInfo, PictureResult, compute_results, file_digest, row_of
@@ -70,7 +70,7 @@ class BatchSettings:
         """Whether all files beside the table exist for the picture with this key."""
         maps = [each.name for each in self.request.maps]
         return all(
-            file_path(self.output, writer.folder, key, ending).is_file()
+            (self.output / writer.folder / file_name(key, ending)).is_file()
             for writer in self.writers
             for ending in writer.endings(maps)
         )

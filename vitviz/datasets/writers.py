@@ -38,13 +38,9 @@ def overlays(style: Style) -> Writer:
 
     def write(result: PictureResult, make_path: PathMaker) -> None:
         for name, heatmap in result.maps.items():
-            heatmap.save(make_path(_overlay_ending(name)), style)
+            heatmap.save(make_path(_picture_name(name)), style)
 
-    return Writer("pictures", write, lambda maps: [_overlay_ending(name) for name in maps])
-
-
-def _overlay_ending(column: str) -> str:
-    return f"{_file_name(column)}.png"
+    return Writer("pictures", write, lambda maps: [_picture_name(name) for name in maps])
 
 
 def _numbers(result: PictureResult, make_path: PathMaker) -> None:
@@ -57,6 +53,6 @@ NUMBERS = Writer("numbers", _numbers, lambda maps: ["npz"], whole_pictures=False
 """Every picture's maps and `box` as an NPZ file."""
 
 
-def _file_name(column: str) -> str:
-    """The name of a column without the characters that some file systems refuse."""
-    return "".join(char if char.isalnum() or char in "._-=," else "_" for char in column)
+def _picture_name(column: str) -> str:
+    """The ending of a column's pictures, without the characters that some file systems refuse."""
+    return "".join(char if char.isalnum() or char in "._-=," else "_" for char in column) + ".png"

@@ -19,6 +19,7 @@ from vitviz.images.kinds import picture_files
 from vitviz.metrics.faithfulness import METRIC_NAMES, METRICS, RANDOM, MetricName, faithfulness
 from vitviz.models.probability import why_no_probability
 from vitviz.system.jsonable import jsonable
+from vitviz.system.paths import files_in
 from vitviz.weights import Model
 
 # 95 % of a normal distribution lies within this many standard deviations.
@@ -64,7 +65,7 @@ def find_images(folder: Path, count: int, seed: int = 0) -> list[Path]:
     Raises:
         DataError: there are too few.
     """
-    paths, _ = picture_files(folder.rglob("*"), folder)
+    paths, _ = picture_files(files_in(folder), folder)
     if len(paths) < count or count < 2:
         raise DataError(f"{folder}: {len(paths)} images in it; expected at least {max(2, count)}")
     sample = torch.randperm(len(paths), generator=torch.Generator().manual_seed(seed))[:count]

@@ -121,21 +121,27 @@ def is_picture(name: str, start: bytes) -> bool:
 
 
 def picture_files(paths: Iterable[Path], root: Path) -> tuple[list[Path], list[Path]]:
-    """The pictures among the files in a folder, sorted, and the others, such as pipes; hidden ones are in neither."""
+    """The pictures among the paths in a folder, sorted, and the others, such as pipes and folders.
+
+    Hidden ones are in neither.
+    """
     pictures: list[Path] = []
     others: list[Path] = []
     for path in sorted(paths):
-        if is_hidden(path.relative_to(root)) or path.is_dir():
+        if is_hidden(path.relative_to(root)):
             continue
-        start = b"" if path.suffix.lower() in FILE_SUFFIXES or not path.is_file() else start_of(path)
-        (pictures if path.is_file() and is_picture(path.name, start) else others).append(path)
+        is_file = os.path.isfile(path)
+        start = b"" if path.suffix.lower() in FILE_SUFFIXES or not is_file else start_of(path)
+        (pictures if is_file and is_picture(path.name, start) else others).append(path)
     return pictures, others
 
 
 def described(path: Path, name: str) -> str:
-    """The name of a file that is left out, and what it is if it is no plain file."""
-    kind = "" if path.is_file() else " (a link to nothing)" if path.is_symlink() else " (a pipe, a socket or a device)"
-    return name + kind
+    """The name of a file or folder that is left out, and what it is if it is no plain file."""
+    is_folder, is_legible = os.path.isdir(path), os.access(path, os.R_OK | os.X_OK)
+    folder = " (a link to a folder that leads to it)" if is_legible else " (a folder that cannot be read)"
+    other = " (a link to nothing)" if path.is_symlink() else " (a pipe, a socket or a device)"
+    return name + ("" if os.path.isfile(path) else folder if is_folder else other)
 
 
 def left_out(count: int, names: Iterable[str]) -> str:

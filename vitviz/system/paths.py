@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import unicodedata
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -17,6 +19,32 @@ SIMILARITY = 0.8
 def user_path(path: str | os.PathLike[str]) -> Path:
     """A path, with ``~`` for the home folder."""
     return Path(os.path.expanduser(path))
+
+
+def files_in(folder: Path, above: frozenset[str] | None = None) -> Iterator[Path]:
+    """Everything below a folder that is no folder, through links to folders, and the folders that are not searched.
+
+    Args:
+        folder: its path.
+        above: the real paths of the folders that lead to it. A link to one of them would never end, so it is not
+            searched, nor is a folder that cannot be read.
+    """
+    real = os.path.realpath(folder)
+    above = frozenset(map(str, Path(real).parents)) if above is None else above
+    try:
+        paths = None if real in above else list(folder.iterdir())
+    except OSError:
+        paths = None
+    if paths is None:
+        yield folder
+    for path in paths or ():
+        yield from files_in(path, above | {real}) if os.path.isdir(path) else [path]
+
+
+def as_on_disk(path: Path) -> Path:
+    """The path of a file, also where the disk composes the letters of its name from other characters than ``path``."""
+    forms = (path, *(Path(unicodedata.normalize(form, str(path))) for form in ("NFC", "NFD")))
+    return next((each for each in forms if os.path.exists(each)), path)
 
 
 def missing(path: str | os.PathLike[str], expected: str = "", kind: str = "file") -> str:

@@ -19,6 +19,7 @@ from vitviz.images.colours import ColorProfile
 from vitviz.images.kinds import MAX_NAMES, described, left_out, picture_files
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Preprocessing
+from vitviz.system.paths import files_in
 from vitviz.training.augment import mix_batch, views
 from vitviz.training.config import TrainingConfig
 
@@ -89,7 +90,7 @@ def read_image_folder(
         folders = " or ".join(f"{name}/" for name in SPLITS[split])
         raise DataError(f"{folder}: no folder {folders} in it; expected {folders}CLASS/IMAGE for every class")
     labels = tuple(sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith(".")))
-    paths_by_class = [image_paths((root / label).iterdir(), root / label) for label in labels]
+    paths_by_class = [image_paths(files_in(root / label), root / label) for label in labels]
     files = [(path, index) for index, paths in enumerate(paths_by_class) for path in paths]
     empty_labels = [label for label, paths in zip(labels, paths_by_class, strict=True) if not paths]
     if not files or empty_labels:
@@ -139,7 +140,9 @@ def read_pictures(
 def image_paths(paths: Iterable[Path], folder: Path) -> list[Path]:
     """The pictures among files in a folder; prints how many other files there are."""
     pictures, others = picture_files(paths, folder)
-    sentence = left_out(len(others), [described(path, path.name) for path in others[:MAX_NAMES]])
+    sentence = left_out(
+        len(others), [described(path, path.relative_to(folder).as_posix()) for path in others[:MAX_NAMES]]
+    )
     if sentence:
         tqdm.write(f"{folder}: {sentence}")
     return pictures
