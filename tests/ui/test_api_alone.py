@@ -8,6 +8,7 @@ from ast import literal_eval
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -137,8 +138,12 @@ def test_tools_without_their_package_are_refused_with_the_way_to_get_it(monkeypa
 def served(bundled: Model) -> Iterator[tuple[Any, str]]:
     """The app in this process, behind a proxy, with tools where these are installed."""
     app = build_demo(bundled)
-    address = launch.serve(app, block=False, quiet=True, root_path="/vit", mcp_server=launch.has_tools())
-    yield app, address
+    options: dict[str, Any] = {"root_path": "/vit", "mcp_server": find_spec("mcp") is not None}
+    try:
+        yield app, launch.serve(app, block=False, quiet=True, server_name="::1", **options)
+    # A machine without IPv6.
+    except ConfigError:
+        yield app, launch.serve(app, block=False, quiet=True, **options)
     close(app)
 
 

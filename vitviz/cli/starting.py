@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from vitviz.cli.checkpoints import load_with_bar
+from vitviz.ui.environment import listening_address
 from vitviz.worker import require_forks
 
 
 def run(host: str | None, port: int | None, **load_options: Any) -> None:
     """Serve the app until it is ended."""
     require_forks()
+    listening_address(host, port)
     model = load_with_bar(**load_options)
     # Importing the app takes seconds, so a wrong path or option is refused first.
     from vitviz.ui import build_demo, serve

@@ -5,24 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import time
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
 from vitviz.errors.extras import needs
 from vitviz.errors.kinds import ConfigError
 from vitviz.ui.app import App
-from vitviz.ui.proxies import without_proxies
+from vitviz.ui.environment import IN_USE, LOOPBACK, hidden_environment, listening_address
 from vitviz.ui.server.connections import guard_connections
 from vitviz.worker import check_limits, shared_worker
 from vitviz.worker.child import IS_LINUX
 
 # The environment variable with which Gradio serves the endpoints as tools.
 MCP = "GRADIO_MCP_SERVER"
-
-
-def has_tools() -> bool:
-    """Whether the package of MCP servers is installed."""
-    return find_spec("mcp") is not None
 
 
 def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any) -> str:
@@ -32,20 +28,21 @@ def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any)
         demo: the app of :func:`vitviz.ui.build_demo`.
         block: until it is interrupted.
         quiet: print nothing.
-        options: of ``gradio.Server.launch``, such as ``server_name`` and ``server_port``.
+        options: of ``gradio.Server.launch``, such as ``server_name`` and ``server_port``, which
+            :func:`vitviz.ui.environment.listening_address` takes.
 
     Raises:
-        ConfigError: the environment asks for an MCP server, whose package is not installed, the port is in use, or the
-            system does not keep the limits of processes that open files, at this address.
+        ConfigError: the environment asks for an MCP server, whose package is not installed, nobody can listen at this
+            address, or the system does not keep the limits of processes that open files there.
     """
+    host, port = listening_address(options.pop("server_name", None), options.pop("server_port", None))
     # Gradio would end with a traceback.
-    if os.environ.get(MCP, "").lower() == "true" and not has_tools():
+    if os.environ.get(MCP, "").lower() == "true" and find_spec("mcp") is None:
         raise ConfigError(needs(f"{MCP}=true", "mcp"))
     # It logs what a client sends.
     logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
     if not IS_LINUX:
-        host = options.get("server_name") or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1"
-        is_public = host not in ("127.0.0.1", "::1", "localhost") or bool(options.get("share"))
+        is_public = host.strip("[]") not in LOOPBACK or bool(options.get("share"))
         if is_public and demo.handlers.service.server_settings.uploads != "safetensors":
             raise ConfigError(
                 f"address {host}: this system has no limit of memory for what opens strangers' files; expected "
@@ -55,18 +52,21 @@ def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any)
             print("this system has no limit of memory for the processes that open files")
     # Started now, so that the first visitor does not wait for it.
     shared_worker().start()
+    demo.rules = replace(demo.rules, hosts=(*demo.rules.hosts, host.strip("[]")))
     try:
-        with without_proxies():
-            _, address, share_address = demo.launch(**{"prevent_thread_lock": True, "quiet": True, **options})
+        with hidden_environment():
+            _, address, share_address = demo.launch(
+                **{"prevent_thread_lock": True, "quiet": True, "server_name": host, "server_port": port, **options}
+            )
     except OSError as error:
         # Gradio's sentence names options of its own.
         if "empty port" not in str(error):
             raise
-        port = options.get("server_port") or os.environ.get("GRADIO_SERVER_PORT") or "7860 to 7959"
-        raise ConfigError(f"port {port} is in use; expected a free one: vitviz app --port 8000") from None
+        raise ConfigError(IN_USE.format(port or "7860 to 7959")) from None
     if not address:
         return ""
-    blocks = demo.get_blocks()
+    # A browser opens no address that stands for all.
+    address, blocks = str(share_address or address).rstrip("/").replace("[::]", "[::1]"), demo.get_blocks()
     try:
         check_limits(shared_worker())
     except ConfigError:
@@ -75,7 +75,7 @@ def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any)
     guard_connections(blocks.server, demo, demo.rules)
     demo.handlers.service.folder.watch()
     if not quiet:
-        print(f"vitviz runs at {(share_address or address).rstrip('/')} (Ctrl-C ends it)", flush=True)
+        print(f"vitviz runs at {address} (Ctrl-C ends it)", flush=True)
     if block:
         # Gradio's own way of waiting looks ten times a second.
         try:
@@ -83,4 +83,4 @@ def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any)
                 time.sleep(1)
         except KeyboardInterrupt:
             blocks.close(verbose=False)
-    return str(address).rstrip("/")
+    return address

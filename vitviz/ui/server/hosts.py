@@ -27,7 +27,7 @@ SPACE_HOSTS = "*.hf.space"
 SPACE_FRAMES = ("https://huggingface.co", "https://*.hf.space")
 PORTS = {"http": 80, "https": 443}
 # Headers that a proxy sets, and a visitor must not.
-FORWARDED = frozenset({b"forwarded", b"x-real-ip"})
+FORWARDED = (b"x-forwarded-", b"forwarded", b"x-real-ip")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]{1,253})(?::(\d{1,5}))?", re.IGNORECASE)
 
 
@@ -77,10 +77,6 @@ class Proxies:
 
     names: tuple[str, ...]
 
-    def __post_init__(self) -> None:
-        for name in self.names:
-            proxy_name(name)
-
     def __contains__(self, address: object) -> bool:
         peer = _address(address) if isinstance(address, str) else None
         return peer is not None and any(_is_in(peer, name) for name in self.names)
@@ -100,12 +96,6 @@ class HostRules:
     proxies: Proxies
     frames: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        for host in self.hosts:
-            host_pattern(host)
-        for origin in self.frames:
-            frame_source(origin)
-
     @classmethod
     def of(
         cls,
@@ -121,17 +111,17 @@ class HostRules:
             environment: whether this is a Space, and the name and path of the app.
         """
         is_space = bool(environment.get(SPACE_ID))
-        own_names = ["localhost", socket.gethostname(), f"{socket.gethostname()}.local"]
-        own_names += [environment.get(SERVER_NAME, ""), environment.get(SPACE_HOST, "")]
-        own_names.append(urlsplit(environment.get(ROOT_PATH, "")).hostname or "")
-        own_names += [SPACE_HOSTS] if is_space else []
+        own_names = [
+            *("localhost", socket.gethostname(), f"{socket.gethostname()}.local"),
+            *(environment.get(SERVER_NAME, ""), environment.get(SPACE_HOST, "")),
+            urlsplit(environment.get(ROOT_PATH, "")).hostname or "",
+            SPACE_HOSTS if is_space else "",
+        ]
         names = [name.lower().rstrip(".") for name in own_names if re.fullmatch(r"[A-Za-z0-9._*-]{1,253}", name)]
-        default_proxies = (LOOPBACK, PRIVATE) if is_space else (LOOPBACK,)
-        default_frames = SPACE_FRAMES if is_space else ()
         return cls(
             (*dict.fromkeys([*names, *(hosts or ())]),),
-            Proxies(default_proxies if proxies is None else tuple(proxies)),
-            default_frames if frames is None else tuple(frames),
+            Proxies(((LOOPBACK, PRIVATE) if is_space else (LOOPBACK,)) if proxies is None else tuple(proxies)),
+            (SPACE_FRAMES if is_space else ()) if frames is None else tuple(frames),
         )
 
     def admit(self, scope: Scope) -> Scope:
@@ -142,7 +132,7 @@ class HostRules:
         """
         peer = scope["client"][0] if scope.get("client") else ""
         is_forwarded = peer in self.proxies
-        headers = [(name, value) for name, value in scope["headers"] if is_forwarded or not _is_forwarding(name)]
+        headers = [(name, value) for name, value in scope["headers"] if is_forwarded or not name.startswith(FORWARDED)]
         # Gradio's front server, which vitviz does not start, sends its address in this header.
         headers = [(name, value) for name, value in headers if name != b"x-gradio-server"]
         for name in (b"host", b"x-forwarded-host"):
@@ -223,10 +213,6 @@ def _is_in(address: Address, name: str) -> bool:
     if name == PRIVATE:
         return not address.is_global
     return address in ip_network(name, strict=False)
-
-
-def _is_forwarding(name: bytes) -> bool:
-    return name.startswith(b"x-forwarded-") or name in FORWARDED
 
 
 def _values(headers: list[tuple[bytes, bytes]], name: bytes) -> list[str]:
