@@ -73,17 +73,16 @@ def test_a_profile_is_applied_in_every_format(format: str, chromaticities: tuple
     assert stored.info == {}
 
 
-def test_a_profile_of_a_bmp_and_a_large_one_of_a_png_are_applied() -> None:
+def test_a_profile_of_a_bmp_is_applied_and_one_that_pillow_does_not_unpack_refused() -> None:
     profile = gamma_profile(1 / 2.2, P3)
     bmp = encoded(picture(), "BMP")
     header = bytearray(bmp[14:54].ljust(124, b"\0"))
     header[:4], header[56:60] = struct.pack("<I", 124), b"DEBM"
     header[112:120] = struct.pack("<2I", 124 + len(bmp) - 54, len(profile))
     version_5 = bmp[:10] + struct.pack("<I", 138) + bytes(header) + bmp[54:] + profile
-    for data in (version_5, encoded(picture(), "PNG", icc_profile=profile + bytes(3_000_000))):
-        assert np.abs(colours_of(open_image(data)) - expected(COLOURS, P3, None)).max() <= 3
+    assert np.abs(colours_of(open_image(version_5)) - expected(COLOURS, P3, None)).max() <= 3
     assert np.array_equal(open_image(bmp), picture())
-    with pytest.raises(ImageError, match="its texts or its profile are longer than Pillow unpacks"):
+    with pytest.raises(ImageError, match=r"cannot decode this image .*MAX_TEXT_CHUNK"):
         open_image(encoded(picture(), "PNG", icc_profile=profile + bytes(5_000_000)), "it")
 
 

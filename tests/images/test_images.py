@@ -249,6 +249,7 @@ def test_an_orientation_that_browsers_do_not_follow_is_followed_and_said(kind: s
     assert "which browsers do not follow" in "".join(ImageFacts.of(opened).assumptions)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning:PIL")
 @pytest.mark.parametrize(
     "damage", [b"Exif\0\0", b"Exif\0\0II*\0\xff\xff\xff\xff", b"Exif\0\0nonsense", b"Exif\0\0MM\0*\0\0\0\x08\0\x09"]
 )

@@ -17,7 +17,7 @@ MOST = {
     "datasets": 1150,
     "errors": 250,
     "evaluation": 750,
-    "images": 1520,
+    "images": 1510,
     "metrics": 290,
     "models": 2400,
     "system": 90,

@@ -58,6 +58,37 @@ def tiff(width: int, height: int, bits: int, samples: int, kind: int, data: byte
     return head.ljust(180, b"\0") + struct.pack("<3H", bits, bits, bits).ljust(20, b"\0") + data
 
 
+def tiff_of(array: np.ndarray, photometric: int, in_planes: bool = False, order: str = "<", **tags: object) -> bytes:
+    """A TIFF of an array ``"height width channel"``, in one strip or one for each channel.
+
+    Tags are ``compression``, a number: 8 is applied, and others are only stated; ``extra``, the kinds of further
+    samples; and ``colours``, a colour map.
+    """
+    height, width, samples = array.shape
+    compression, kind = int(tags.get("compression", 1)), {"u": 1, "i": 2, "f": 3}[array.dtype.kind]
+    values = array.astype(array.dtype.newbyteorder(order))
+    parts = [values[..., index].tobytes() for index in range(samples)] if in_planes else [values.tobytes()]
+    parts = [zlib.compress(part) for part in parts] if compression == 8 else parts
+    entries: dict[int, tuple[str, object]] = {
+        256: ("I", [width]), 257: ("I", [height]), 258: ("H", [array.itemsize * 8] * samples),
+        259: ("H", [compression]), 262: ("H", [photometric]), 273: ("I", [0] * len(parts)), 277: ("H", [samples]),
+        278: ("I", [height]), 279: ("I", [len(part) for part in parts]), 284: ("H", [1 + in_planes]),
+        320: ("H", tags.get("colours")), 338: ("H", tags.get("extra")), 339: ("H", [kind] * samples),
+    }  # fmt: skip
+    entries = {tag: entry for tag, entry in entries.items() if entry[1]}
+    place = 8 + 2 + 12 * len(entries) + 4
+    start = place + sum(len(values) * struct.calcsize(kind) for kind, values in entries.values())
+    entries[273] = ("I", [start + sum(map(len, parts[:index])) for index in range(len(parts))])
+    table, tail = b"", b""
+    for tag, (kind, values) in entries.items():
+        content = struct.pack(f"{order}{len(values)}{kind}", *values)
+        table += struct.pack(order + "HHI", tag, 3 if kind == "H" else 4, len(values))
+        table += content.ljust(4, b"\0") if len(content) <= 4 else struct.pack(order + "I", place + len(tail))
+        tail += content * (len(content) > 4)
+    head = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(order + "IH", 8, len(entries))
+    return (head + table + bytes(4) + tail).ljust(start, b"\0") + b"".join(parts)
+
+
 def riff(*chunks: tuple[bytes, bytes]) -> bytes:
     body = b"".join(kind + struct.pack("<I", len(data)) + data + b"\0" * (len(data) % 2) for kind, data in chunks)
     return b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WEBP" + body

@@ -256,7 +256,7 @@ def test_what_the_model_sees_is_chosen_and_said(cifar_page: Page, cifar: SmallAp
         expect(notice(page)).to_contain_text(sentence)
     upload(page, ramp)
     expect(said).to_contain_text("value_range=(0, 4095)")
-    expect(notice(page)).to_contain_text("cells.tif: its 16-bit values end at 4,095 of 65,535, so that it is dark.")
+    expect(notice(page)).to_contain_text("cells.tif: its values end at 4,095 of 65,535, so that it is dark.")
     page.get_by_role("button", name="Read 4,095 as white").click()
     settle(page)
     expect(said).to_be_hidden()

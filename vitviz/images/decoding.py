@@ -9,15 +9,16 @@ from collections import defaultdict
 from functools import cache
 from typing import Any
 
-from PIL import Image, JpegImagePlugin
+from PIL import Image
+from PIL.JpegImagePlugin import jpeg_factory
 
 from vitviz.images.colours import MAX_PROFILE_BYTES
 from vitviz.images.kinds import FORMATS, HEIC, HEIF, MAX_PIXELS, START_BYTES, kind_of
 from vitviz.images.levels import strips
 
 # JPEG decodes at these fractions of its size.
-REDUCTIONS, MAX_REDUCED_PIXELS = (2, 4, 8), 1_500_000_000
-JPEG_END = b"\xff\xd9"
+REDUCTIONS = (1, 2, 4, 8)
+JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
 # The size of a header with a profile, and that it is part of the file: BITMAPV5HEADER.
 BMP_V5, BMP_PROFILE = struct.pack("<I", 124), b"DEBM"
 # What follows a JPEG file without its end makes no difference if all pixels are there.
@@ -53,29 +54,20 @@ class PictureFile(io.BufferedReader):
 
 
 def open_undecoded(stream: PictureFile) -> Image.Image:
-    """The image in a file, not decoded yet; a JPEG file with more pixels than Pillow's limit only if it can be reduced.
+    """The image in a file, not decoded yet; of a JPEG file, which can be reduced, whatever its number of pixels.
 
     Raises what Pillow raises.
     """
     start = stream.peek(START_BYTES)[:START_BYTES]
-    try:
-        image = Image.open(stream, formats=heif_formats() if kind_of(start) == HEIC else FORMATS)
-        stream.header_end = stream.tell()
-        if image.format == "BMP" and start[14:18] == BMP_V5 and start[70:74] == BMP_PROFILE:
-            # Pillow does not read it.
-            place, size = struct.unpack_from("<2I", start, 126)
-            stream.seek(14 + place)
-            image.info["icc_profile"] = stream.read(min(size, MAX_PROFILE_BYTES + 1))
-        return image
-    except Image.DecompressionBombError:
-        if not start.startswith(b"\xff\xd8"):
-            raise
-        stream.seek(0)
-        image = JpegImagePlugin.jpeg_factory(stream)
-        stream.header_end = stream.tell()
-        if _reduction(image) is None:
-            raise
-        return image
+    formats = heif_formats() if kind_of(start) == HEIC else FORMATS
+    image = jpeg_factory(stream) if start.startswith(JPEG_START) else Image.open(stream, formats=formats)
+    stream.header_end = stream.tell()
+    if image.format == "BMP" and start[14:18] == BMP_V5 and start[70:74] == BMP_PROFILE:
+        # Pillow does not read it.
+        place, size = struct.unpack_from("<2I", start, 126)
+        stream.seek(14 + place)
+        image.info["icc_profile"] = stream.read(min(size, MAX_PROFILE_BYTES + 1))
+    return image
 
 
 @cache
@@ -89,20 +81,11 @@ def heif_formats() -> tuple[str, ...]:
     return (HEIF,)
 
 
-def _reduction(image: Image.Image) -> int | None:
-    """By how much a large JPEG is reduced while it is decoded; None if it is still too large, 1 if it is not."""
-    pixels = image.width * image.height
-    if pixels <= MAX_PIXELS:
-        return 1
-    if image.format not in ("JPEG", "MPO") or pixels > MAX_REDUCED_PIXELS:
-        return None
-    return next((factor for factor in REDUCTIONS if pixels <= factor**2 * MAX_PIXELS), None)
-
-
 def allow_reduction(image: Image.Image) -> None:
-    """Let a JPEG file with too many pixels be reduced while it is decoded."""
-    factor = _reduction(image)
-    if factor not in (None, 1):
+    """Let a JPEG file with too many pixels be reduced while it is decoded; other formats know no such thing."""
+    most = min(MAX_PIXELS, Image.MAX_IMAGE_PIXELS or MAX_PIXELS)
+    factor = next((each for each in REDUCTIONS if image.width * image.height <= each**2 * most), REDUCTIONS[-1])
+    if factor > 1:
         image.draft(None, (image.width // factor, image.height // factor))
 
 

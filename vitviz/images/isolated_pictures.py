@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -41,6 +42,8 @@ def warm_up() -> None:
     """Import and set up everything that reading and preparing a picture needs, in the fork server."""
     # A fork copies no other threads, and a child may start none.
     torch.set_num_threads(1)
+    # Nobody reads those about a stranger's picture.
+    warnings.simplefilter("ignore")
     if HAS_AVIF:
         importlib.import_module("PIL.AvifImagePlugin").DEFAULT_MAX_THREADS = 1  # type: ignore[attr-defined]
     if heif_formats():
@@ -54,7 +57,7 @@ def read_picture(
     ask: Ask, path: Path, name: str, value_range: ValueRange | None = None, color_profile: ColorProfile = "apply"
 ) -> Parts:
     """The number of pixels by the header; the upright size on request; then :func:`answers`."""
-    unopened = UnopenedImage(path, name, value_range, color_profile)
+    unopened = UnopenedImage(path, name, value_range, color_profile, MAX_PIXELS)
     yield {"pixels": math.prod(unopened.size)}, b""
     ask()
     yield from answers(ask, unopened.open())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from PIL import AvifImagePlugin
 from PIL.TiffImagePlugin import COMPRESSION_INFO, ImageFileDirectory_v2
@@ -24,6 +24,7 @@ FILE_SUFFIXES = (
 )  # fmt: skip
 EXPECTED = f"expected a {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file"
 START_BYTES = 1024
+# Larger pictures are reduced; those of strangers are refused.
 MAX_PIXELS = 64_000_000
 RAW = "a camera's raw file: develop it in a photo program, and save it as JPEG or TIFF"
 THUMBNAIL = (
@@ -68,13 +69,15 @@ OTHER_KINDS = {
     rb"%PDF": "a PDF document",
     rb"PK\x03\x04": "a ZIP archive",
     rb"\x1f\x8b": "a gzip archive",
+    rb"\xff\xd8\xff\xf7": "a JPEG-LS image: save it as JPEG or PNG, or pass an array and value_range",
     rb"\xff\xd8": "a JPEG file with a damaged header",
     rb"\x89PNG": "a PNG file with a damaged header",
     rb"(?s)RIFF.{4}WEBP": "a WEBP file with a damaged header",
     rb"GIF8": "a GIF file with a damaged header",
     rb"BM": "a BMP file with a damaged header",
     rb"II[*+]\x00|MM\x00[*+]": TIFF,
-    rb"P[1-7fF]\s": "a PPM file with a damaged header or of a rare kind",
+    rb"P7\s|PF\s": "a PAM file, or a PFM file of colours: save it as PNG, or pass an array and value_range",
+    rb"P[1-6f]\s": "a PPM file with a damaged header",
     rb"[\t\n\r\x20-\x7e]+$": "a text file",
 }
 # The beginnings of pictures: of the formats that are opened, and of those whose refusal says what to do.
@@ -84,9 +87,17 @@ PICTURE = re.compile(
 )
 # Files of file managers, beside those whose names begin with a dot: thumbnails, settings and copies of attributes.
 MANAGER_NAMES = {"thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "__macosx", "@eadir"}
-# Tags of a TIFF file's directories: the kind of a picture, its colours, further directories, and of DNG files only.
-SUBFILE, PHOTOMETRIC, DIRECTORIES, DNG_VERSION = 254, 262, 330, 50706
-IS_THUMBNAIL = 1
+# Tags of a TIFF file's directories; the last is of DNG files only.
+SUBFILE, BITS, COMPRESSION, PHOTOMETRIC, SAMPLES, PLANAR = 254, 258, 259, 262, 277, 284
+COLOR_MAP, DIRECTORIES, EXTRA_SAMPLES, SAMPLE_FORMAT, DNG_VERSION = 320, 330, 338, 339, 50706
+IS_THUMBNAIL, IN_PLANES = 1, 2
+# Compressions that every Pillow decodes, so that an error is one of the file, and the names of others.
+COMMON_COMPRESSIONS = (1, 2, 3, 4, 5, 7, 8, 32773, 32946)
+COMPRESSIONS = {
+    **COMPRESSION_INFO, 9: "JBIG", 10: "JBIG", 22610: "JPEG XR", 33003: "JPEG 2000", 33005: "JPEG 2000",
+    34661: "JBIG", 34712: "JPEG 2000", 34887: "LERC", 34892: "JPEG of DNG", 34933: "PNG", 34934: "JPEG XR",
+    50002: "JPEG XL", 52546: "JPEG XL",
+}  # fmt: skip
 SAMPLE_FORMATS = {2: ["signed"], 3: ["floating point"], 5: ["complex"], 6: ["complex"]}
 COLOURS = {
     0: "white is zero",
@@ -188,16 +199,28 @@ def rare_tiff(file: BinaryIO) -> str:
     """What the first picture of a TIFF file is that Pillow does not read; empty if its header is damaged."""
     file.seek(0)
     head = file.read(8)
-    try:
+    # Damaged tags raise many kinds of error.
+    with suppress(Exception):
         tags = ImageFileDirectory_v2(head + file.read(8) * (b"+" in head))
         file.seek(tags.next)
         tags.load(file)
-        compression, colours = tags.get(259, 1), int(tags.get(PHOTOMETRIC, 1))
-        facts = [f"{tags.get(277, 1)} × {max(tags[258])} bits a pixel", *SAMPLE_FORMATS.get(tags.get(339, [1])[0], ())]
-        facts += ["in planes"] * (tags.get(284) == 2)
-        facts += [f"compression {compression}"] * (compression not in COMPRESSION_INFO)
-    # Damaged tags raise many kinds of error.
-    except Exception:
-        return ""
+        return unread_tiff(tags) if BITS in tags else ""
+    return ""
+
+
+def array_instead(white: int = 65535) -> str:
+    """How a picture with values up to this one is read without Pillow, at the end of a message."""
+    array = f"vitviz.analyze(tifffile.imread(path), value_range=(0, {white}))"
+    return f"expected a copy saved with 8 bits a colour, or an array and its values of black and white: {array}"
+
+
+def unread_tiff(tags: Mapping[int, Any]) -> str:
+    """What a TIFF file is that Pillow does not read, or misreads, by its tags."""
+    compression, colours = tags.get(COMPRESSION, 1), int(tags.get(PHOTOMETRIC, 1))
+    bits, kind = max(tags.get(BITS, (1,))), tags.get(SAMPLE_FORMAT, (1,))[0]
+    facts = [f"{tags.get(SAMPLES, 1)} × {bits} bits a pixel", *SAMPLE_FORMATS.get(kind, [])]
+    facts += ["in planes"] * (tags.get(PLANAR) == IN_PLANES)
+    facts += [f"compression {COMPRESSIONS.get(compression, compression)}"] * (compression != 1)
     facts.append(COLOURS.get(colours, f"colours of kind {colours}"))
-    return f"a TIFF file of a kind that Pillow does not read ({', '.join(facts)})"
+    instead = array_instead(1 if kind in SAMPLE_FORMATS else 2**bits - 1)
+    return f"a TIFF file of a kind that Pillow does not read ({', '.join(facts)}); {instead}"

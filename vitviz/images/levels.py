@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,25 +14,37 @@ from PIL import Image
 
 from vitviz.errors.kinds import ImageError
 from vitviz.images.colours import Conversion, conversion_of
+from vitviz.images.kinds import (
+    BITS,
+    EXTRA_SAMPLES,
+    IN_PLANES,
+    PHOTOMETRIC,
+    PLANAR,
+    SAMPLE_FORMAT,
+    SAMPLES,
+    array_instead,
+    unread_tiff,
+)
 from vitviz.images.sources import CUT, NOT_NUMBERS, ValueRange, eight_bit
 
 # Converting in strips avoids a third copy of the picture in memory.
 STRIP_PIXELS = 2**18
-# Tags of a TIFF file.
-BITS, PHOTOMETRIC, SAMPLES, PLANAR, EXTRA_SAMPLES, SAMPLE_FORMAT = 258, 262, 277, 284, 338, 339
-COLOURS, UNSPECIFIED = 2, 0
-WHITE_IS_ZERO, IN_PLANES, UNSIGNED, SIGNED = 0, 2, (1,), (2,)
+# Values of a TIFF file's tags.
+WHITE_IS_ZERO, COLOURS, INKS, YCBCR = 0, 2, 5, 6
+UNSPECIFIED, ALPHA, UNSIGNED, SIGNED = 0, (2,), (1,), (2,)
+# Channels of the colours that Pillow reads from planes.
+PLANES = {COLOURS: 3, INKS: 4}
 SWAPPED_RAWMODES = ("F;32BF", "I;16BS", "I;32B", "I;32BS")
 DEEP_TOP = 65535
-# Deep pictures whose brightest value has fewer bits are nearly black.
-DARK_BITS = 14
-# Pictures of 8 bits that end below look black, such as masks of 0 and 1.
-BLACK_LEVELS = 16
+# Pictures of 8 bits that end below look black, such as masks of 0 and 1; and of deep ones, those of 12 bits in 16.
+BLACK_LEVELS, DARK_SHARE = 16, 0.25
 # In an assumption of this module: that a picture is dark, and the value of white that may be meant.
-DARK = re.compile(r"(its .*, so that it is dark): (?:.*value_range=\(0, (\d+)\))?")
+DARK = re.compile(r"(its .*, so that it is dark)(?:: value_range=\(0, (\d+)\))?")
 MODES_IN_RANGE = ("1", "L", "RGB")
-ARRAY_INSTEAD = "expected 8 bits without a sign, or an array, as tifffile gives it, and value_range"
-MISREAD = f"which Pillow misreads; {ARRAY_INSTEAD}"
+PALE = (
+    "it is nearly white everywhere, since it is transparent or of little ink: "
+    "PIL.Image.open(path).convert('RGB') leaves transparency out, and an array with value_range reads 16 bits"
+)
 
 
 @dataclass(frozen=True)
@@ -43,17 +56,15 @@ class Encoding:
             correctly itself.
         top: the largest value that a deep greyscale file can hold.
         white_is_zero: whether large values are dark, in a TIFF file of deep greyscale.
-        is_cut: whether Pillow reads 8 of its 16 bits.
-        is_unsigned: whether a TIFF file states that no number is negative.
+        is_cut: whether Pillow reads 8 of its 9 to 16 bits a colour.
         more_channels: a sentence on channels beyond red, green and blue that a TIFF file does not call transparency.
-        misread: what Pillow gives wrong values of; empty if there is no such thing.
+        misread: what it is, if it is a TIFF file of which Pillow gives wrong values; else empty.
     """
 
     transparency: int | tuple[int, ...] | None
     top: int
     white_is_zero: bool
     is_cut: bool
-    is_unsigned: bool
     more_channels: str
     misread: str
 
@@ -71,21 +82,26 @@ class Encoding:
             colour = tuple(channel >> 8 for channel in colour)
         else:
             colour = None
-        top = 4095 if tags.get(BITS) == (12,) else DEEP_TOP
-        is_cut = ";16" in rawmode and not _is_deep(image)
+        bits, samples, photometric = tags.get(BITS, (8,)), tags.get(SAMPLES, 1), tags.get(PHOTOMETRIC)
+        kinds = tags.get(EXTRA_SAMPLES, ())
+        top = 4095 if bits == (12,) else DEEP_TOP
+        is_ppm = image.format == "PPM" and isinstance(arguments, tuple) and arguments[-1] > 255
+        is_cut = (is_ppm or rawmode.endswith((";16B", ";16L", ";16N"))) and not _is_deep(image)
         # libtiff gives the numbers of compressed pictures in the order of this machine.
         is_swapped = bool(tiles) and tiles[0][0] == "libtiff" and rawmode in SWAPPED_RAWMODES
-        is_in_planes = tags.get(PLANAR) == IN_PLANES and len(image.getbands()) > 1 and max(tags.get(BITS, (8,))) != 8
-        is_signed = tags.get(SAMPLE_FORMAT) == SIGNED and tags.get(BITS) == (8,)
-        misread = "planes of 16 bits for each colour, or compressed big-endian numbers" * (is_swapped or is_in_planes)
-        misread = "signed numbers of 8 bits" if is_signed else misread
-        more, kinds = "", tags.get(EXTRA_SAMPLES)
-        if tags.get(PHOTOMETRIC) == COLOURS and tags.get(SAMPLES, 3) > 3 and not kinds:
+        # Pillow takes one for the other.
+        is_signed = bits == (8,) and tags.get(SAMPLE_FORMAT) == SIGNED
+        is_unsigned = bits == (32,) and tags.get(SAMPLE_FORMAT, UNSIGNED) == UNSIGNED
+        is_ycbcr = photometric == YCBCR and bool(tiles) and tiles[0][0] == "raw"
+        is_usual = samples == PLANES.get(photometric or 0, 0) + len(kinds) and (kinds == ALPHA or not any(kinds))
+        is_in_planes = tags.get(PLANAR) == IN_PLANES and samples > 1 and not (is_usual and {*bits} == {8})
+        misread = unread_tiff(tags) if any((is_swapped, is_signed, is_unsigned, is_ycbcr, is_in_planes)) else ""
+        more = ""
+        if photometric == COLOURS and samples > 3 and not kinds:
             more = "its fourth channel is taken for transparency, which the file does not state"
-        elif tags.get(PHOTOMETRIC) == COLOURS and kinds and kinds[0] == UNSPECIFIED:
+        elif photometric == COLOURS and kinds and kinds[0] == UNSPECIFIED:
             more = "its channels beyond red, green and blue are not shown"
-        is_unsigned = image.format == "TIFF" and tags.get(SAMPLE_FORMAT, UNSIGNED) == UNSIGNED
-        return cls(colour, top, tags.get(PHOTOMETRIC) == WHITE_IS_ZERO, is_cut, is_unsigned, more, misread)
+        return cls(colour, top, photometric == WHITE_IS_ZERO, is_cut, more, misread)
 
 
 def to_rgb(
@@ -103,8 +119,6 @@ def to_rgb(
     Raises:
         ImageError: values lie outside of the range, or it cannot be applied.
     """
-    if encoding.misread:
-        raise ImageError(f"{name}: {encoding.misread}, {MISREAD}")
     conversion, sentence = conversion_of(image) if color_profile == "apply" else (None, "")
     assumptions = [sentence, encoding.more_channels]
     is_opaque_rgb = image.mode == "RGB" and not image.has_transparency_data
@@ -116,13 +130,16 @@ def to_rgb(
     elif value_range is not None and tuple(value_range) != (0, 255):
         convert = partial(_from_levels, _level_table(image, name, encoding, value_range), conversion)
     else:
-        assumptions.append(_dark_sentence(image, encoding) if value_range is None else "")
+        assumptions.append(_darkness(image, encoding) if value_range is None else "")
         if not is_opaque_rgb or conversion is not None:
             convert = partial(_on_white if image.has_transparency_data else _opaque, conversion)
     rgb = image if is_opaque_rgb else Image.new("RGB", image.size)
     if convert is not None:
         for box, strip in strips(image):
             rgb.paste(convert(strip), box)
+    if image.has_transparency_data or image.mode == "CMYK":
+        lowest, levels = np.min(rgb.getextrema()), BLACK_LEVELS * (4 if encoding.is_cut else 1)
+        assumptions.append(PALE if lowest >= 256 - levels else "")
     return rgb, [*filter(None, assumptions)]
 
 
@@ -132,7 +149,8 @@ def _is_deep(image: Image.Image) -> bool:
 
 def strips(image: Image.Image) -> Iterator[tuple[tuple[int, int, int, int], Image.Image]]:
     """The box, left, top, right and bottom, and the pixels of each strip of an image, from top to bottom."""
-    rows = max(1, STRIP_PIXELS // image.width)
+    # Pillow crops no more than its limit allows.
+    rows = max(1, min(STRIP_PIXELS, Image.MAX_IMAGE_PIXELS or STRIP_PIXELS) // image.width)
     for top in range(0, image.height, rows):
         box = (0, top, image.width, min(top + rows, image.height))
         yield box, image.crop(box)
@@ -161,8 +179,9 @@ def _level_table(image: Image.Image, name: str, encoding: Encoding, value_range:
         problem = f"a picture of mode {image.mode}{' with transparency' * image.has_transparency_data}"
         raise ImageError(f"{name}: {problem}; expected greyscale or opaque RGB for value_range, or no value_range")
     if encoding.is_cut:
-        hint = "read it by another package, such as tifffile or imageio, and pass the array"
-        raise ImageError(f"{name}: 16 bits a colour, of which Pillow reads 8; expected no value_range, or {hint}")
+        raise ImageError(
+            f"{name}: 16 bits a colour, of which Pillow reads 8, so that no value_range fits: {array_instead()}"
+        )
     extrema: Any = image.getextrema()
     low, high = np.min(extrema), np.max(extrema)
     values = np.arange(256)
@@ -177,42 +196,54 @@ def _deep_range(
     bounds = [(values.min(), values.max()) for values in (np.asarray(strip) for _, strip in strips(image))]
     # Python's min and max may hide NaN.
     low, high = np.min(bounds), np.max(bounds)
-    if low < 0 and encoding.is_unsigned:
-        raise ImageError(f"{name}: numbers of 32 bits above 2,147,483,647, {MISREAD}")
     is_integer = image.mode == "I"
     top = 1.0 if image.mode == "F" else 255 if is_integer and high <= 255 else encoding.top
     start, end = value_range or (0.0, top)
     if not (low >= start and high <= end):
         expected = f"expected {start:g} to {end:g}"
-        hint = ", or value_range, the values of black and white" if value_range is None else f" = value_range{CUT}"
+        hint = f", or the values of black and white, such as value_range=({min(low, 0):g}, {high:g})"
+        hint = hint if value_range is None else f" = value_range{CUT}"
         if np.isnan(low):
             raise ImageError(f"{name}: {NOT_NUMBERS}")
         raise ImageError(f"{name}: greyscale values from {low:g} to {high:g}; {expected}{hint}")
-    sentence = ""
-    if value_range is None and is_integer:
+    if value_range is not None:
+        return value_range, ""
+    sentence = dark_sentence(top - low if encoding.white_is_zero else high, top, encoding.white_is_zero)
+    if is_integer and not sentence:
         sentence = f"its whole numbers, up to {high:,}, are read as 0 (black) to {top:,} (white)"
-    if value_range is None and top == DEEP_TOP and 0 < high < 2**DARK_BITS:
-        sentence = f"its 16-bit values end at {high:,} of {top:,}, so that it is dark"
-        bits = max(8, int(high).bit_length())
-        sentence += f": if it has {bits} bits, its value of white is {2**bits - 1}, value_range=(0, {2**bits - 1})"
     return (start, end), sentence
 
 
-def _dark_sentence(image: Image.Image, encoding: Encoding) -> str:
+def _darkness(image: Image.Image, encoding: Encoding) -> str:
     """A sentence on a picture that uses low values only; of 16 bits a colour, Pillow has dropped the lower 8."""
-    # Of 64 pixels, one is nearly always bright enough, which spares the search through all.
-    sample = image.resize((8, 8), Image.Resampling.NEAREST).tobytes() if image.mode == "RGB" else b""
-    if not encoding.is_cut and max(sample, default=0) >= BLACK_LEVELS:
+    bands = image.getbands()
+    if bands[0] not in "1LR":
         return ""
-    extrema: Any = image.getextrema() if encoding.is_cut or image.mode in ("L", "RGB") else ()
-    pairs = (extrema,) if image.mode == "L" else extrema
-    highest = max((pair[1] for pair, band in zip(pairs, image.getbands(), strict=False) if band != "A"), default=0)
-    if not encoding.is_cut and 0 < highest < BLACK_LEVELS:
-        return f"its values end at {highest} of 255, so that it is dark: value_range=(0, {highest}) makes it brighter"
-    if not encoding.is_cut or not 0 < highest < 2 ** (DARK_BITS - 8):
+    pairs = np.reshape(image.getextrema(), (-1, 2))
+    highest = max(int(high) for band, (_, high) in zip(bands, pairs, strict=True) if band not in "Aa")
+    sentence = dark_sentence(highest << 8 | 255, DEEP_TOP) if encoding.is_cut else dark_sentence(highest, 255)
+    # Of others, Pillow has dropped 8 of 16 bits, or there is transparency.
+    is_legal = image.mode in MODES_IN_RANGE and not encoding.is_cut and not image.has_transparency_data
+    instead = ": as an array, such as cv2.imread(path, -1)[..., 2::-1], value_range="
+    return sentence if is_legal else sentence.replace("end at", "end at most at").replace(": value_range=", instead)
+
+
+def dark_sentence(highest: float, top: float, white_is_zero: bool = False) -> str:
+    """A sentence on a picture whose values end far below that of white; empty if they do not.
+
+    Args:
+        highest: its brightest value, of which 0 is black.
+        top: the value of white.
+        white_is_zero: whether the file stores ``top`` minus the value.
+    """
+    if highest >= top * (BLACK_LEVELS / 256 if top == 255 else DARK_SHARE):
         return ""
-    sentence = "its 16-bit colours use at most a quarter of their range, so that it is dark"
-    return f"{sentence}: an array with value_range makes it brighter"
+    if not highest:
+        return "its values are all 0, so that it is dark"
+    white = 2.0 ** math.ceil(math.log2(highest)) if top == 1 else 2 ** int(highest).bit_length() - 1
+    black_white = f"({top - white:g}, {top:g})" if white_is_zero else f"(0, {white:g})"
+    shown = f"{highest:,} of {top:,}" if top > 1 else f"{highest:g} of 1"
+    return f"its values end at {shown}, so that it is dark: value_range={black_white} makes it brighter"
 
 
 def _from_deep_grey(

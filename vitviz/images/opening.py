@@ -3,40 +3,44 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import re
 import stat
-import threading
-import warnings
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageFile, PngImagePlugin, UnidentifiedImageError
+from PIL import Image, ImageFile, UnidentifiedImageError
 
 from vitviz.errors.arguments import named_arguments, word
 from vitviz.errors.extras import needs
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import describe, legible
 from vitviz.images.code_points import read_code_points
-from vitviz.images.colours import COLOR_PROFILES, MAX_PROFILE_BYTES, ColorProfile
+from vitviz.images.colours import COLOR_PROFILES, ColorProfile
 from vitviz.images.decoding import PictureFile, allow_reduction, decode, heif_formats, open_undecoded
 from vitviz.images.image_facts import ImageFacts
-from vitviz.images.kinds import EXPECTED, HEIC, MAX_PIXELS, START_BYTES, TIFF, kind_of, rare_tiff, tiff_problem
-from vitviz.images.levels import ARRAY_INSTEAD, Encoding, to_rgb
-from vitviz.images.orientation import EXIF_TRANSPOSE, QUARTER_TURNS, browser_orientation, orientation_of
-from vitviz.images.sources import (
-    CHANNELS,
-    ImageSource,
-    ValueRange,
-    as_array,
-    as_source,
-    checked_range,
-    eight_bit,
-    other_call,
-    pictures_of,
+from vitviz.images.kinds import (
+    COLOR_MAP,
+    COMMON_COMPRESSIONS,
+    COMPRESSION,
+    EXPECTED,
+    HEIC,
+    MAX_PIXELS,
+    START_BYTES,
+    TIFF,
+    kind_of,
+    rare_tiff,
+    tiff_problem,
+    unread_tiff,
 )
+from vitviz.images.levels import Encoding, dark_sentence, to_rgb
+from vitviz.images.orientation import EXIF_TRANSPOSE, QUARTER_TURNS, browser_orientation, orientation_of
+from vitviz.images.sources import ImageSource, ValueRange, as_array, as_source, checked_range, eight_bit
 from vitviz.system.paths import missing
 
 MIN_SIDE, MAX_SIDE = 2, 100_000
@@ -44,7 +48,24 @@ MIN_SIDE, MAX_SIDE = 2, 100_000
 URL = re.compile(r"[a-z][a-z0-9+.-]+:/{1,2}[^/]|data:", re.IGNORECASE)
 # The bits a colour in the header of a JPEG file, if they are more than 8.
 JPEG_FRAME, JPEG_HEADER_BYTES = re.compile(rb"(?s)\xff[\xc0-\xc3]\x00.([\x0a\x0c\x10])"), 2**20
-NO_MEMORY = "opening it takes more memory than there is; expected a picture that takes less"
+CLOSED = (
+    "the image is closed, or the file that it is read from; expected one that is used inside its with block, or a copy "
+    "that image.copy() made there"
+)
+SMALLER = (
+    "more than PIL.Image.MAX_IMAGE_PIXELS = {:,} allows: raise that for a picture that you trust (None is no limit), "
+    "or make it smaller, as image.reduce(4) does; tifffile.imread(path, level=2) reads a smaller level of a slide"
+)
+SMALLER_HERE = (
+    "at most {:,} are opened: save a smaller copy, such as of half the width and height, or save it as JPEG, which is "
+    "reduced while it is decoded"
+)
+# What Pillow says of whole files that it does not decode.
+UNSUPPORTED = re.compile(
+    r"(?i)unsupported|not .*supported|not available|cannot handle|unknown raw mode|no codec|MAX_TEXT"
+)
+# Formats whose programs often write an alpha of 0 everywhere.
+BITMAPS = ("BMP", "DIB", "TGA", "ICO", "CUR")
 
 
 @named_arguments(ConfigError)
@@ -71,12 +92,12 @@ def open_image(
             browsers do; ``"ignore"`` keeps the stored values.
 
     Returns:
-        A new RGB image of at least 2×2 and at most 64 million pixels, no side above 100,000. A larger JPEG file is
-        reduced by 2, 4 or 8 while it is decoded.
+        A new RGB image of at least 2×2 and at most 64 million pixels; larger pictures are reduced, JPEG files while
+        they are decoded. No side is above 100,000.
 
     Raises:
         ImageError: there is no such file, it is no image of these formats, it is damaged or truncated, it has too few
-            or too many pixels, or its values are outside of the range.
+            pixels or more than ``PIL.Image.MAX_IMAGE_PIXELS`` allows, or its values are outside of the range.
         ConfigError: the range or the choice of the profile is invalid.
 
     >>> vitviz.open_image("cat.jpg").size
@@ -86,13 +107,11 @@ def open_image(
     value_range = checked_range(value_range)
     word("color_profile", color_profile, COLOR_PROFILES, ConfigError)
     source = as_source(source, name)
-    with _SILENCED:
-        if isinstance(source, Image.Image):
-            facts = ImageFacts.of(source)
-            return _finished(source, name, facts.size, value_range, color_profile, facts.assumptions)
-        if isinstance(source, np.ndarray | torch.Tensor):
-            image = _from_array(source, name, value_range)
-            return _finished(image, name, image.size)
+    if isinstance(source, np.ndarray | torch.Tensor):
+        source, value_range = _from_array(source, name, value_range)
+    if isinstance(source, Image.Image):
+        facts = ImageFacts.of(source)
+        return _finished(source, name, facts.size, value_range, color_profile, facts.assumptions)
     return UnopenedImage(source, name, value_range, color_profile).open()
 
 
@@ -101,6 +120,7 @@ class UnopenedImage:
 
     Args:
         source, name, value_range, color_profile: as for :func:`open_image`; a path or the bytes of a file.
+        max_pixels: that it may have, if it is a stranger's; None for Pillow's limit.
 
     Raises:
         ImageError: as :func:`open_image`, as far as the header tells.
@@ -112,15 +132,15 @@ class UnopenedImage:
         name: str | None = None,
         value_range: ValueRange | None = None,
         color_profile: ColorProfile = "apply",
+        max_pixels: int | None = None,
     ) -> None:
         self._name, self._options = legible(name or _name_of(source)), (value_range, color_profile)
-        with _SILENCED:
-            self._stream = _stream(source, self._name)
-            try:
-                self._image, self._full_size = _identified(self._stream, self._name)
-            except BaseException:
-                self._stream.close()
-                raise
+        self._stream = _stream(source, self._name)
+        try:
+            self._image, self._full_size = _identified(self._stream, self._name, max_pixels)
+        except BaseException:
+            self._stream.close()
+            raise
 
     @property
     def size(self) -> tuple[int, int]:
@@ -133,39 +153,8 @@ class UnopenedImage:
         Raises:
             ImageError: as :func:`open_image`.
         """
-        with _SILENCED, self._stream:
+        with self._stream:
             return _finished(self._image, self._name, self._full_size, *self._options, stream=self._stream)
-
-
-class _Silenced:
-    """Context that turns off Pillow's warnings, and takes larger profiles of PNG files, while any thread is inside.
-
-    ``warnings.catch_warnings`` alone restores the wrong filters when two threads overlap.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._users:
-                self._filters = warnings.catch_warnings()
-                self._filters.__enter__()
-                warnings.filterwarnings("ignore", module=r"PIL\.")
-                self._text_bytes = PngImagePlugin.MAX_TEXT_CHUNK
-                PngImagePlugin.MAX_TEXT_CHUNK = max(self._text_bytes, MAX_PROFILE_BYTES)
-            self._users += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._users -= 1
-            if not self._users:
-                self._filters.__exit__(None, None, None)
-                PngImagePlugin.MAX_TEXT_CHUNK = self._text_bytes
-
-
-_SILENCED = _Silenced()
 
 
 def _name_of(source: object) -> str:
@@ -187,7 +176,8 @@ def _stream(source: object, name: str) -> PictureFile:
         return PictureFile(io.BytesIO(source))
     if not isinstance(source, str | os.PathLike):
         expected = "expected a path, bytes, a PIL image, a NumPy array or a tensor"
-        hint = "; cv2.imread gives None for a file that it cannot read" if source is None else other_call(source)
+        hint = "; of several images, analyze_batch takes a list" * isinstance(source, list | tuple)
+        hint += "; cv2.imread gives None for a file that it cannot read" * (source is None)
         raise ImageError(f"{name}: {describe(source)} found; {expected}{hint}")
     if URL.match(os.fspath(source)):
         raise ImageError(f"{name}: a URL; vitviz does not fetch pictures: save it, and give its path")
@@ -201,14 +191,12 @@ def _stream(source: object, name: str) -> PictureFile:
     except FileNotFoundError:
         raise ImageError(f"{name}: {missing(source, f'; {EXPECTED}')}") from None
     except IsADirectoryError:
-        raise ImageError(
-            f"{name}: a folder; {EXPECTED}; of its pictures, vitviz.analyze_batch({pictures_of(source)}, model)"
-        ) from None
+        raise ImageError(f"{name}: a directory; {EXPECTED}") from None
     except (OSError, ValueError) as error:
         raise ImageError(f"{name}: cannot be read ({_reason(error)}); {EXPECTED}") from None
 
 
-def _identified(stream: PictureFile, name: str) -> tuple[Image.Image, tuple[int, int]]:
+def _identified(stream: PictureFile, name: str, max_pixels: int | None) -> tuple[Image.Image, tuple[int, int]]:
     """The image in a file after its header is checked, and its full size; its pixels are not decoded yet."""
     try:
         if problem := tiff_problem(stream, name):
@@ -217,11 +205,15 @@ def _identified(stream: PictureFile, name: str) -> tuple[Image.Image, tuple[int,
         image = open_undecoded(stream)
         full_size = image.size
         allow_reduction(image)
-        _check_size(image.size, name)
+        limit = 2 * Image.MAX_IMAGE_PIXELS if Image.MAX_IMAGE_PIXELS else math.inf
+        if math.prod(image.size) > (max_pixels or limit):
+            raise Image.DecompressionBombError(math.prod(image.size))
+        _check_sides(image.size, name)
         return image, full_size
     except ImageError:
         raise
-    except UnidentifiedImageError:
+    # The second: of a JPEG file.
+    except (UnidentifiedImageError, SyntaxError):
         stream.seek(0)
         # peek may return more bytes than requested.
         kind = kind_of(stream.peek(START_BYTES)[:START_BYTES])
@@ -232,42 +224,63 @@ def _identified(stream: PictureFile, name: str) -> tuple[Image.Image, tuple[int,
         if kind.startswith("a JPEG") and (frame := JPEG_FRAME.search(stream.read(JPEG_HEADER_BYTES))):
             kind = f"a JPEG file of {frame[1][0]} bits a colour, which Pillow does not read: save it with 8"
         if kind == TIFF and (rare := rare_tiff(stream)):
-            raise ImageError(f"{name}: {rare}; {ARRAY_INSTEAD}") from None
+            raise ImageError(f"{name}: {rare}") from None
         raise ImageError(f"{name}: {kind}; {EXPECTED}") from None
-    except Image.DecompressionBombError as error:
-        digits = re.search(r"\d+", str(error))
-        count = f"{int(digits[0]):,}" if digits else "too many"
-        raise ImageError(f"{name}: {count} pixels; at most {MAX_PIXELS:,} are opened") from None
-    except MemoryError:
-        raise ImageError(f"{name}: {NO_MEMORY}") from None
-    # Pillow's decoders raise a dozen kinds of error for damaged data.
     except Exception as error:
-        if "MAX_TEXT" in str(error):
-            problem = "its texts or its profile are longer than Pillow unpacks"
-            raise ImageError(f"{name}: {problem}; expected a file saved without such metadata") from None
-        raise ImageError(f"{name}: the image is damaged or cut short ({_reason(error)}); {EXPECTED}") from error
+        raise _refusal(error, name, "image", {}, max_pixels) from error
 
 
-def _from_array(source: np.ndarray | torch.Tensor, name: str, value_range: ValueRange | None) -> Image.Image:
+def _refusal(
+    error: Exception, name: str, kind: str, tags: Mapping[int, Any], max_pixels: int | None = None
+) -> ImageError:
+    """What Pillow's error means: its decoders raise a dozen kinds.
+
+    Args:
+        error, name: that it is about.
+        kind: of image.
+        tags: of a TIFF file.
+        max_pixels: as of :class:`UnopenedImage`.
+    """
+    reason, compression = _reason(error), tags.get(COMPRESSION, 1)
+    if isinstance(error, MemoryError):
+        return ImageError(f"{name}: opening it takes more memory than there is; expected a picture that takes less")
+    if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
+        limit = SMALLER.format(Image.MAX_IMAGE_PIXELS) if max_pixels is None else SMALLER_HERE.format(max_pixels)
+        return ImageError(f"{name}: {int(re.findall(r'[0-9]+', reason)[0]):,} pixels; {limit}")
+    if compression not in COMMON_COMPRESSIONS:
+        return ImageError(f"{name}: {unread_tiff(tags)} ({reason})")
+    if UNSUPPORTED.search(reason):
+        return ImageError(
+            f"{name}: Pillow cannot decode this {kind} ({reason}); {EXPECTED} of a common kind: save it as PNG"
+        )
+    return ImageError(f"{name}: a damaged or cut short {kind} ({reason}); expected a whole image")
+
+
+def _from_array(
+    source: np.ndarray | torch.Tensor, name: str, value_range: ValueRange | None
+) -> tuple[Image.Image, ValueRange | None]:
+    """An image of an array's levels, and a range for them: None if a narrower one may be meant."""
     array = source if isinstance(source, np.ndarray) else as_array(source, name)
     expected = "expected 'height width' or 'height width channel' with 1, 3 or 4 channels"
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (1, 3, 4)) or 0 in array.shape:
-        is_channels_first = array.ndim == 3 and array.shape[0] in CHANNELS
-        hint = "; of 'channel height width', array.transpose(1, 2, 0) gives that" if is_channels_first else ""
-        raise ImageError(f"{name}: {expected}{hint or other_call(source)}")
-    _check_size((array.shape[1], array.shape[0]), name)
+        is_channels_first = array.ndim == 3 and array.shape[0] in (1, 3, 4)
+        hint = "; of 'channel height width', .transpose(1, 2, 0) gives that" * is_channels_first
+        raise ImageError(f"{name}: {expected}{hint}")
+    _check_sides((array.shape[1], array.shape[0]), name)
     levels = np.ascontiguousarray(eight_bit(array, name, value_range, is_tensor=isinstance(source, torch.Tensor)))
-    return Image.fromarray(levels[..., 0] if levels.ndim == 3 and levels.shape[2] == 1 else levels)
+    image = Image.fromarray(levels[..., 0] if levels.ndim == 3 and levels.shape[2] == 1 else levels)
+    if value_range is None and array.dtype != np.uint8:
+        sentence = dark_sentence(float((array if array.ndim == 2 else array[..., :3]).max()), 1)
+        ImageFacts((sentence,) * bool(sentence), image.size, image.size).keep(image)
+    return image, None if value_range is None and array.dtype == np.uint8 else (0, 255)
 
 
-def _check_size(size: tuple[int, int], name: str) -> None:
+def _check_sides(size: tuple[int, int], name: str) -> None:
     width, height = size
-    if width * height > MAX_PIXELS:
-        raise ImageError(f"{name}: {width}×{height} pixels; at most {MAX_PIXELS:,} are opened")
     if min(size) < MIN_SIDE:
         raise ImageError(f"{name}: {width}×{height} pixels; expected at least {MIN_SIDE}×{MIN_SIDE}")
     if max(size) > MAX_SIDE:
-        raise ImageError(f"{name}: {width}×{height} pixels; expected at most {MAX_SIDE:,} on either side")
+        raise ImageError(f"{name}: {width}×{height} pixels; expected at most {MAX_SIDE:,} on either side: crop it")
 
 
 def _finished(
@@ -280,14 +293,16 @@ def _finished(
     stream: PictureFile | None = None,
 ) -> Image.Image:
     """A new image: decoded, upright and RGB. With a stream, the given image is closed."""
-    _check_size(image.size, name)
+    _check_sides(image.size, name)
     try:
         if stream is not None and image.info.get("default_image") and getattr(image, "is_animated", False):
             # The first picture of the animation, not the one for programs that show no animations.
             image.seek(1)
         encoding, is_reduced = Encoding.of(image), full_size != image.size
-        upright, is_turned, sentence = _upright(image, stream)
-        assumptions += (sentence,) * bool(sentence)
+        if encoding.misread:
+            raise ImageError(f"{name}: {encoding.misread}")
+        upright, is_turned, sentences = _upright(image, stream, encoding)
+        assumptions += sentences
         if stream is not None and stream.is_exhausted and ImageFile.LOAD_TRUNCATED_IMAGES:
             assumptions += ("its file is cut short, and Pillow fills the gap: ImageFile.LOAD_TRUNCATED_IMAGES is set",)
         if stream is not None:
@@ -299,28 +314,30 @@ def _finished(
         if (is_flat or image.format != "MPO") and _has_frames(image, stream):
             flat = ", which is of one colour, is read: save another" if is_flat else " is read"
             more.append(f"it has several frames or pages, and the first{flat}")
+        factor = math.ceil(math.sqrt(math.prod(rgb.size) / MAX_PIXELS))
+        rgb = rgb.reduce(factor) if factor > 1 else rgb
     except ImageError:
         raise
-    except MemoryError:
-        raise ImageError(f"{name}: {NO_MEMORY}") from None
     except Exception as error:
-        kind, reason = image.format or image.mode, _reason(error)
-        raise ImageError(f"{name}: a damaged or cut short {kind} image ({reason}); expected a whole image") from error
+        if stream is None and ("closed" in str(error) or isinstance(error, AssertionError | AttributeError)):
+            raise ImageError(f"{name}: {CLOSED}") from None
+        raise _refusal(error, name, f"{image.format or image.mode} image", getattr(image, "tag_v2", {})) from error
     size = full_size[::-1] if is_turned else full_size
-    if is_reduced and stream is not None:
-        more.append(f"it is reduced from {size[0]}×{size[1]} to {rgb.width}×{rgb.height} pixels while it is decoded")
+    if (is_reduced and stream is not None) or factor > 1:
+        more.append(f"it is reduced from {size[0]}×{size[1]} to {rgb.width}×{rgb.height} pixels")
     # Orientation and transparency are applied; left in the metadata, they would be applied again.
     rgb.info.clear()
     ImageFacts((*assumptions, *more), size, rgb.size).keep(rgb)
     return rgb
 
 
-def _upright(image: Image.Image, stream: PictureFile | None) -> tuple[Image.Image, bool, str]:
-    """The image decoded and turned by its orientation, whether its sides are exchanged, and a sentence on it.
+def _upright(
+    image: Image.Image, stream: PictureFile | None, encoding: Encoding
+) -> tuple[Image.Image, bool, tuple[str, ...]]:
+    """The image decoded and turned by its orientation, whether its sides are exchanged, and sentences on it.
 
     A copy, or the same pixels if there is a stream.
     """
-    transparency = Encoding.of(image).transparency
     # Before Pillow reads what stands behind the pixels.
     shown = browser_orientation(image)
     read_code_points(image, getattr(image, "fp", None) if stream is None else stream)
@@ -333,13 +350,22 @@ def _upright(image: Image.Image, stream: PictureFile | None) -> tuple[Image.Imag
     else:
         # The same pixels without the file behind them.
         upright = image._new(image.im) if stream is not None else image.copy()
-    if transparency is not None:
-        upright.info["transparency"] = transparency
-    sentence = ""
+    if encoding.transparency is not None:
+        upright.info["transparency"] = encoding.transparency
+    sentences = []
     # Browsers show no TIFF files.
     if method is not None and orientation != shown and image.format != "TIFF":
-        sentence = f"it is turned as its metadata say (orientation {orientation}), which browsers do not follow here"
-    return upright, method in QUARTER_TURNS, sentence
+        sentences += [
+            f"it is turned as its metadata say, which browsers do not follow here (orientation {orientation})"
+        ]
+    colours = getattr(image, "tag_v2", {}).get(COLOR_MAP)
+    if colours and upright.mode in ("P", "PA") and max(colours) < 256:
+        # Of 8 bits in place of 16, which Pillow takes for black.
+        upright.putpalette(bytes(np.reshape(colours, (3, -1)).T.ravel().tolist()))
+    if image.format in BITMAPS and upright.getbands()[-1] == "A" and upright.getextrema()[-1] == (0, 0):
+        upright = upright.convert("RGB")
+        sentences.append("its alpha is 0 everywhere, and its colours are shown without it, as in browsers")
+    return upright, method in QUARTER_TURNS, tuple(sentences)
 
 
 def _on_screen(image: Image.Image) -> Image.Image:
@@ -357,7 +383,10 @@ def _has_frames(image: Image.Image, stream: PictureFile | None) -> bool:
     if stream is not None:
         stream.seek(0)
         image = open_undecoded(stream)
-    return bool(getattr(image, "is_animated", False)) and not image.tell()
+    # The file behind an image may be closed, and the image decoded.
+    with suppress(ValueError):
+        return bool(getattr(image, "is_animated", False)) and not image.tell()
+    return False
 
 
 def _reason(error: Exception) -> str:
