@@ -43,8 +43,10 @@ def listening_address(host: str | None = None, port: int | None = None) -> tuple
     name = (host or os.environ.get(NAME) or LOOPBACK[0]).removeprefix("[").removesuffix("]")
     text = os.environ.get(PORT, "").strip() if port is None else str(port)
     if text and not (re.fullmatch(r"[0-9]{1,5}", text) and int(text) < 2**16):
-        subject = f"{PORT}={quote(text)}" if port is None else f"port {text}"
-        raise ConfigError(f"{subject}: expected 1 to 65535, or 0 for any that is free: vitviz app --port 8000")
+        raise ConfigError(
+            f"{f'{PORT}={quote(text)}' if port is None else f'port {text}'}: expected 1 to 65535, or 0 for any that is "
+            "free: vitviz app --port 8000"
+        )
     number = int(text or 0)
     try:
         # Patterns would be names of other hosts, too, and no URL has the network card behind an address.

@@ -52,6 +52,7 @@ def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any)
             print("this system has no limit of memory for the processes that open files")
     # Started now, so that the first visitor does not wait for it.
     shared_worker().start()
+    check_limits(shared_worker())
     demo.rules = replace(demo.rules, hosts=(*demo.rules.hosts, host.strip("[]")))
     try:
         with hidden_environment():
@@ -67,11 +68,6 @@ def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any)
         return ""
     # A browser opens no address that stands for all.
     address, blocks = str(share_address or address).rstrip("/").replace("[::]", "[::1]"), demo.get_blocks()
-    try:
-        check_limits(shared_worker())
-    except ConfigError:
-        blocks.close(verbose=False)
-        raise
     guard_connections(blocks.server, demo, demo.rules)
     demo.handlers.service.folder.watch()
     if not quiet:
