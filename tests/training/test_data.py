@@ -58,7 +58,7 @@ def test_hidden_files_and_other_files_are_no_images(tmp_path: Path, capsys: pyte
     (tmp_path / "train" / "red" / "0.png").rename(tmp_path / "train" / "red" / "no ending")
     data = read_image_folder(tmp_path, "train", PLAIN, 2, 2)
     assert data.targets.tolist() == [0, 0, 1, 1, 2, 2]
-    assert "red: 1 file left out, not pictures: notes.txt" in capsys.readouterr().out
+    assert "red: 2 files left out, not pictures: notes.txt, ._0.png (hidden)" in capsys.readouterr().out
 
 
 def test_colours_follow_a_profile_unless_stored_values_are_kept(tmp_path: Path) -> None:

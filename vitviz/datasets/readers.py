@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import codecs
 import glob
-import io
 import os
+import posixpath
 import tarfile
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from vitviz.system.paths import as_on_disk, files_in, missing
 
 # Larger members of an archive are not read.
 MAX_PICTURE_BYTES = 2**30
+# Links of an archive to links.
+MAX_LINKS = 4
 ROWS_AT_A_TIME = 64
 PARQUET = ".parquet"
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz")
@@ -171,20 +174,48 @@ def _list_items(source: str, column: str) -> Iterator[Item]:
 def _tar_items(source: str, column: str) -> Iterator[Item | str]:
     # Members are read one after another and never written to disk, so their names can do no harm.
     try:
+        with tarfile.open(source) as archive:
+            names = _tar_names(archive)
+        yield from (
+            f"{name} (a link to nothing in the archive, or back to its own folder)" for name in names.pop(None, ())
+        )
         with tarfile.open(source, "r|*") as archive:
-            for member in archive:
-                if not member.isfile() or is_hidden(Path(member.name)):
-                    continue
-                file = archive.extractfile(member)
-                if file is None or member.size > MAX_PICTURE_BYTES:
-                    file = io.BytesIO()
-                start = file.read(START_BYTES)
-                if is_picture(member.name, start):
-                    yield Item(member.name, start + file.read())
-                else:
-                    yield member.name
+            for index, member in enumerate(archive):
+                file = archive.extractfile(member) if index in names and member.size <= MAX_PICTURE_BYTES else None
+                start = b"" if file is None else file.read(START_BYTES)
+                content = start if file is None else start + file.read()
+                why = " (a pipe, a device, or larger than 1 GiB)" * (file is None)
+                for name in names.get(index, ()):
+                    if is_hidden(Path(name)):
+                        yield from [f"{name} (hidden)"] * is_picture(name, b"")
+                    else:
+                        yield Item(name, content) if file is not None and is_picture(name, start) else name + why
     except (tarfile.TarError, OSError, EOFError) as error:
         raise DataError(f"{source}: damaged archive ({error})") from None
+
+
+def _tar_names(archive: tarfile.TarFile) -> dict[int | None, list[str]]:
+    """The names of an archive's files by the position of the member with their content; None for links to nothing."""
+    files, links, names = dict[str, int | None](), dict[str, str](), defaultdict[int | None, list[str]](list)
+    for index, member in enumerate(archive):
+        name, target = posixpath.normpath(member.name), posixpath.normpath(member.linkname)
+        content = files.get(target) if member.islnk() else index
+        # As where tar unpacks it, the last member of a name counts.
+        links.pop(name, None)
+        files.pop(name, None)
+        if member.issym():
+            links[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname))
+        elif not member.isdir():
+            files[name] = content
+    for name, target in [*links.items()] * MAX_LINKS:
+        # A link to a folder stands for the files below it, unless it leads to the link itself.
+        if not name.startswith(f"{target}/"):
+            below = [each for each in files if each == target or each.startswith(f"{target}/")]
+            files.update({name + each[len(target) :]: files[each] for each in below})
+    folders = {str(folder) for name in files for folder in PurePosixPath(name).parents}
+    for name, content in [*files.items(), *((name, None) for name in links if name not in folders | files.keys())]:
+        names[content].append(name)
+    return names
 
 
 def _parquet_items(source: str, column: str) -> Iterator[Item | str]:

@@ -134,25 +134,29 @@ def is_picture(name: str, start: bytes) -> bool:
 def picture_files(paths: Iterable[Path], root: Path) -> tuple[list[Path], list[Path]]:
     """The pictures among the paths in a folder, sorted, and the others, such as pipes and folders.
 
-    Hidden ones are in neither.
+    Of hidden files, those with the ending of a picture are the last of the others, and the rest are in neither.
     """
-    pictures: list[Path] = []
-    others: list[Path] = []
+    pictures, others, hidden = list[Path](), list[Path](), list[Path]()
     for path in sorted(paths):
+        has_suffix = path.suffix.lower() in FILE_SUFFIXES
         if is_hidden(path.relative_to(root)):
-            continue
-        is_file = os.path.isfile(path)
-        start = b"" if path.suffix.lower() in FILE_SUFFIXES or not is_file else start_of(path)
-        (pictures if is_file and is_picture(path.name, start) else others).append(path)
-    return pictures, others
+            hidden += [path] * (has_suffix and os.path.isfile(path))
+        else:
+            is_picture_file = os.path.isfile(path) and is_picture(path.name, b"" if has_suffix else start_of(path))
+            (pictures if is_picture_file else others).append(path)
+    return pictures, others + hidden
 
 
 def described(path: Path, name: str) -> str:
     """The name of a file or folder that is left out, and what it is if it is no plain file."""
-    is_folder, is_legible = os.path.isdir(path), os.access(path, os.R_OK | os.X_OK)
-    folder = " (a link to a folder that leads to it)" if is_legible else " (a folder that cannot be read)"
-    other = " (a link to nothing)" if path.is_symlink() else " (a pipe, a socket or a device)"
-    return name + ("" if os.path.isfile(path) else folder if is_folder else other)
+    kinds = {
+        # Other files with the ending of a picture are not left out.
+        " (hidden)" * (path.suffix.lower() in FILE_SUFFIXES): os.path.isfile(path),
+        " (a link to a folder that leads to it)": os.path.isdir(path) and os.access(path, os.R_OK | os.X_OK),
+        " (a folder that cannot be read)": os.path.isdir(path),
+        " (a link to nothing)": path.is_symlink(),
+    }
+    return name + next((kind for kind, is_it in kinds.items() if is_it), " (a pipe, a socket or a device)")
 
 
 def left_out(count: int, names: Iterable[str]) -> str:
