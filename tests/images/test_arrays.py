@@ -160,15 +160,15 @@ def test_tensors_of_grey_and_with_alpha_are_taken() -> None:
         (
             CHANNELS_FIRST / 255,
             None,
-            "nothing says what black and white are; expected value_range, such as (0, 1)",
+            "nothing says what black and white are; expected value_range, the values of black and white, such as ",
         ),
         (CHANNELS_FIRST / 1.0, (0, 1), "outside of value_range = (0, 1)"),
         (CHANNELS_FIRST * math.nan, (0, 1), "NaN among its values; expected numbers, as numpy.nan_to_num(array) gives"),
-        (CHANNELS_FIRST.permute(1, 2, 0), None, "of 'height width channel', .permute(2, 0, 1) gives that"),
+        (CHANNELS_FIRST.permute(1, 2, 0), None, "of 'height width channel', tensor.permute(2, 0, 1) gives that"),
         (torch.zeros(2, 3, 4, 4, dtype=torch.uint8), None, "expected 'channel height width' with 1, 3 or 4 channels"),
-        (np.zeros((4, 6, 5), np.uint8), None, "of 'channel height width', .transpose(1, 2, 0) gives that"),
+        (np.zeros((4, 6, 5), np.uint8), None, "of 'channel height width', array.transpose(1, 2, 0) gives that"),
         (LEVELS.astype(np.int64), None, "expected uint8 in [0, 255] or floating point in [0, 1], or value_range"),
-        (LEVELS * 1.0, None, "floating point must lie in [0, 1], or in value_range"),
+        (LEVELS * 1.0, None, "expected floating point in [0, 1], or value_range"),
     ],
 )
 def test_a_tensor_or_array_of_another_shape_or_range_is_refused(

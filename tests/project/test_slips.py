@@ -27,6 +27,7 @@ from vitviz import (
 )
 from vitviz.errors import attributes
 from vitviz.errors.attributes import INSTEAD, PLACES
+from vitviz.images.sources import STANDARDISED
 
 pytestmark = pytest.mark.slow
 
@@ -95,7 +96,7 @@ def test_every_sentence_says_what_was_found_and_what_is_expected() -> None:
     for code, _, sentence in SLIPS:
         found, _, rest = sentence.partition(":" if ":" in sentence else ";")
         assert found and rest and "\n" not in sentence and " object at 0x" not in sentence, code
-        says = ("expected ", "this model has ", "this map has ", "vitviz does not ", "lists the names", "column=…")
+        says = ("expected ", "this model has ", "this map has ", "vitviz does not ", "lists the names", "as by column=")
         assert any(word in sentence for word in says), code
 
 
@@ -197,6 +198,23 @@ def test_what_a_message_proposes_runs_when_it_is_pasted(
         assert expected_code(pasted[OWNERS[kind]], word) == code, word
     if code != "model.to('cuda')" or torch.cuda.is_available():
         eval(code, pasted)
+
+
+def test_the_calls_that_take_several_pictures_take_them(names: dict[str, Any]) -> None:
+    prepared = names["analysis"].prepared
+    expected = names["analysis"].logits
+    of_folder = "vitviz.analyze_batch([each.source for each in vitviz.read_items('.')], model)"
+    [analysis] = eval(of_folder, names)
+    assert torch.equal(analysis.logits, expected)
+    pixels = torch.from_numpy(names["pixels"]).permute(2, 0, 1)[None]
+    for call in ("vitviz.analyze_batch(images, model)", "vitviz.analyze_batch(array.transpose(0, 2, 3, 1), model)"):
+        [analysis] = eval(call, {**names, "images": pixels, "array": pixels.numpy()})
+        assert torch.equal(analysis.logits, expected), call
+    assert STANDARDISED.endswith("vitviz.analyze_loader([batch], model)")
+    [(_, [analysis])] = eval("vitviz.analyze_loader([batch], model)", {**names, "batch": prepared.pixels})
+    torch.testing.assert_close(analysis.logits, expected)
+    maps = eval("[analysis.relevance(target) for target in ['cat', 'dog']]", names)
+    assert [each.description for each in maps] != [maps[0].description] * 2
 
 
 @pytest.mark.parametrize(("kind", "start", "place"), [(kind, *row) for kind, rows in PLACES.items() for row in rows])

@@ -17,7 +17,7 @@ MOST = {
     "datasets": 1170,
     "errors": 250,
     "evaluation": 750,
-    "images": 1510,
+    "images": 1520,
     "metrics": 290,
     "models": 2400,
     "system": 110,

@@ -14,6 +14,7 @@ from vitviz import (
     VitvizError,
 )
 from vitviz.images.kinds import EXPECTED
+from vitviz.images.sources import STANDARDISED
 
 LABELS = ("cat", "dog", "crane", "owl, night bird", "frog")
 PHOTO = "photo.png"
@@ -35,6 +36,7 @@ ROLLOUT = (
 )
 CV2 = "cv2.imread gives None for a file that it cannot read"
 KINDS = "expected a path, bytes, a PIL image, a NumPy array or a tensor"
+ARRAY = "expected 'height width' or 'height width channel' with 1, 3 or 4 channels"
 NO_CHECKPOINT = "neither a checkpoint's name nor a file or folder; "
 LISTED = "vitviz.list_models() or `vitviz models` lists the names, 'vitviz-photos' is bundled"
 BY_NAME = "expected maps by name, such as {'rollout': analysis.rollout()}"
@@ -220,6 +222,71 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
         ConfigError,
         "max_bytes = '4 GB': expected a whole number of at least 0",
     ),
+    # Several of what is one.
+    (
+        'analysis.map("relevance", target=["cat", "dog"])',
+        MethodError,
+        f"target ['cat', 'dog']: {TARGETS}, or a vitviz.Target; of several, a map each: "
+        "[analysis.relevance(target) for target in ['cat', 'dog']]",
+    ),
+    (
+        "vitviz.analyze(torch.rand(2, 3, 16, 24), model)",
+        ImageError,
+        "tensor of shape (2, 3, 16, 24) and type torch.float32: expected 'channel height width' with 1, 3 or 4 "
+        f"channels, or 'height width'; of several images, vitviz.analyze_batch(images, model); {STANDARDISED}",
+    ),
+    (
+        "vitviz.analyze(np.zeros((2, 3, 16, 24)), model)",
+        ImageError,
+        f"array of shape (2, 3, 16, 24) and type float64: {ARRAY}; of several, 'batch channel height width', "
+        "vitviz.analyze_batch(array.transpose(0, 2, 3, 1), model)",
+    ),
+    (
+        "vitviz.analyze(np.zeros((3, 16, 24)), model)",
+        ImageError,
+        f"array of shape (3, 16, 24) and type float64: {ARRAY}; of 'channel height width', "
+        "array.transpose(1, 2, 0) gives that",
+    ),
+    (
+        "vitviz.analyze(torch.zeros(3, 16, 24) - 2, model)",
+        ImageError,
+        "tensor of shape (3, 16, 24) and type torch.float32: nothing says what black and white are; expected "
+        f"value_range, the values of black and white; {STANDARDISED}",
+    ),
+    (
+        "vitviz.analyze(pixels * 1.0, model)",
+        ImageError,
+        "array of shape (16, 24, 3) and type float64: values from 0 to 255; expected floating point in [0, 1], or "
+        "value_range, the values of black and white, such as value_range=(0, 255)",
+    ),
+    (
+        "vitviz.analyze([torch.rand(2, 3, 16, 24), torch.tensor([0, 1])], model)",
+        ImageError,
+        f"the image: list of 2, the first a Tensor of shape (2, 3, 16, 24) found; {KINDS}; {STANDARDISED}",
+    ),
+    (
+        "vitviz.analyze((torch.rand(3, 16, 24), 1), model)",
+        ImageError,
+        f"the image: tuple of 2, the first a Tensor of shape (3, 16, 24) found; {KINDS}; of a picture with its class, "
+        "vitviz.analyze(pair[0], model)",
+    ),
+    (
+        "vitviz.analyze(torch.utils.data.DataLoader([1]), model)",
+        ImageError,
+        f"the image: a DataLoader found; {KINDS}; of batches of the model's input, "
+        "vitviz.analyze_loader(loader, model)",
+    ),
+    (
+        "vitviz.analyze((path for path in [photo]), model)",
+        ImageError,
+        f"the image: a generator found; {KINDS}; of several images, vitviz.analyze_batch(images, model)",
+    ),
+    (
+        "vitviz.analyze('.', model)",
+        ImageError,
+        f"'.': a folder; {EXPECTED}; of its pictures, vitviz.analyze_batch([each.source for each in "
+        "vitviz.read_items('.')], model)",
+    ),
     # Arguments in the wrong order, missing, or one too many.
     (
         "vitviz.analyze(model, photo)",
@@ -339,14 +406,14 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
     (
         "vitviz.analyze([photo], model)",
         ImageError,
-        f"the image: ['photo.png'] found; {KINDS}; of several images, analyze_batch takes a list",
+        f"the image: ['photo.png'] found; {KINDS}; of several images, vitviz.analyze_batch(images, model)",
     ),
     ("vitviz.analyze(io.BytesIO(), model)", ImageError, f"the image: an empty file; {EXPECTED}"),
     (
         "vitviz.analyze(torch.rand(3, 8, 8), model)",
         ImageError,
         "tensor of shape (3, 8, 8) and type torch.float32: nothing says what black and white are; expected "
-        "value_range, such as (0, 1)",
+        "value_range, the values of black and white, such as value_range=(0, 1)",
     ),
     (
         "vitviz.analyze(torch.rand(3, 8, 8), model, value_range=255)",
@@ -356,12 +423,14 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
     (
         'vitviz.analyze({"imag": photo, "label": 1}, model)',
         ImageError,
-        "a row with 'imag' or 'label': no column 'image'; name that of the images by column=…; did you mean 'imag'?",
+        "a row with 'imag' or 'label': no column 'image'; name that of the images, as by column='imag'; did you mean "
+        "'imag'?",
     ),
     (
         "vitviz.analyze_batch(photo, model)",
         ConfigError,
-        "images: one str found; expected several, such as a list of paths",
+        "images: one str found; expected several, such as a list of paths; of a folder, "
+        "[each.source for each in vitviz.read_items('photo.png')]",
     ),
     (
         'vitviz.analyze_batch({"image": photo}, model)',

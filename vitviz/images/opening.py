@@ -40,7 +40,17 @@ from vitviz.images.kinds import (
 )
 from vitviz.images.levels import Encoding, dark_sentence, to_rgb
 from vitviz.images.orientation import EXIF_TRANSPOSE, QUARTER_TURNS, browser_orientation, orientation_of
-from vitviz.images.sources import ImageSource, ValueRange, as_array, as_source, checked_range, eight_bit
+from vitviz.images.sources import (
+    CHANNELS,
+    ImageSource,
+    ValueRange,
+    as_array,
+    as_source,
+    checked_range,
+    eight_bit,
+    other_call,
+    pictures_of,
+)
 from vitviz.system.paths import missing
 
 MIN_SIDE, MAX_SIDE = 2, 100_000
@@ -176,8 +186,7 @@ def _stream(source: object, name: str) -> PictureFile:
         return PictureFile(io.BytesIO(source))
     if not isinstance(source, str | os.PathLike):
         expected = "expected a path, bytes, a PIL image, a NumPy array or a tensor"
-        hint = "; of several images, analyze_batch takes a list" * isinstance(source, list | tuple)
-        hint += "; cv2.imread gives None for a file that it cannot read" * (source is None)
+        hint = "; cv2.imread gives None for a file that it cannot read" if source is None else other_call(source)
         raise ImageError(f"{name}: {describe(source)} found; {expected}{hint}")
     if URL.match(os.fspath(source)):
         raise ImageError(f"{name}: a URL; vitviz does not fetch pictures: save it, and give its path")
@@ -191,7 +200,9 @@ def _stream(source: object, name: str) -> PictureFile:
     except FileNotFoundError:
         raise ImageError(f"{name}: {missing(source, f'; {EXPECTED}')}") from None
     except IsADirectoryError:
-        raise ImageError(f"{name}: a directory; {EXPECTED}") from None
+        raise ImageError(
+            f"{name}: a folder; {EXPECTED}; of its pictures, vitviz.analyze_batch({pictures_of(source)}, model)"
+        ) from None
     except (OSError, ValueError) as error:
         raise ImageError(f"{name}: cannot be read ({_reason(error)}); {EXPECTED}") from None
 
@@ -263,9 +274,9 @@ def _from_array(
     array = source if isinstance(source, np.ndarray) else as_array(source, name)
     expected = "expected 'height width' or 'height width channel' with 1, 3 or 4 channels"
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (1, 3, 4)) or 0 in array.shape:
-        is_channels_first = array.ndim == 3 and array.shape[0] in (1, 3, 4)
-        hint = "; of 'channel height width', .transpose(1, 2, 0) gives that" * is_channels_first
-        raise ImageError(f"{name}: {expected}{hint}")
+        is_channels_first = array.ndim == 3 and array.shape[0] in CHANNELS
+        hint = "; of 'channel height width', array.transpose(1, 2, 0) gives that" if is_channels_first else ""
+        raise ImageError(f"{name}: {expected}{hint or other_call(source)}")
     _check_sides((array.shape[1], array.shape[0]), name)
     levels = np.ascontiguousarray(eight_bit(array, name, value_range, is_tensor=isinstance(source, torch.Tensor)))
     image = Image.fromarray(levels[..., 0] if levels.ndim == 3 and levels.shape[2] == 1 else levels)

@@ -30,6 +30,7 @@ ENCODED_KEYS = {"bytes", "path"}
 CHANNELS = (1, 3, 4)
 # Ends of messages.
 CUT = "; numpy.clip(array, low, high) cuts values to a narrower range"
+STANDARDISED = "of a batch of the model's standardised input, vitviz.analyze_loader([batch], model)"
 NOT_NUMBERS = "NaN among its values; expected numbers, as numpy.nan_to_num(array) gives"
 
 
@@ -89,8 +90,8 @@ def image_of(source: ImageSource | Row, column: str) -> ImageSource:
         return source
     if column not in source:
         row = f"a row with {choices(source)}" if source else "a row without columns"
-        hint = did_you_mean(column, source)
-        raise ImageError(f"{row}: no column {column!r}; name that of the images by column=…{hint}")
+        code = f"column={next(iter(source), COLUMN)!r}{did_you_mean(column, source)}"
+        raise ImageError(f"{row}: no column {column!r}; name that of the images, as by {code}")
     value = source[column]
     if not isinstance(value, Mapping):
         return value
@@ -110,7 +111,32 @@ def check_several(name: str, images: object) -> None:
     single = single or hasattr(images, "read")
     single = single or (isinstance(images, np.ndarray | torch.Tensor) and images.ndim < 4)
     if single or not isinstance(images, Iterable):
-        raise ConfigError(f"{name}: one {type(images).__name__} found; expected several, such as a list of paths")
+        folder = f"; of a folder, {pictures_of(images)}" if isinstance(images, str | os.PathLike) else ""
+        raise ConfigError(
+            f"{name}: one {type(images).__name__} found; expected several, such as a list of paths{folder}"
+        )
+
+
+def other_call(source: object) -> str:
+    """The end of a message about something that is not one picture: the call that takes it, if there is one."""
+    first = source[0] if isinstance(source, list | tuple) and source else None
+    dimensions, of_first = getattr(source, "ndim", 0), getattr(first, "ndim", 0)
+    calls = {
+        "of batches of the model's input, vitviz.analyze_loader(loader, model)": hasattr(source, "dataset"),
+        STANDARDISED: of_first == 4,
+        "of a picture with its class, vitviz.analyze(pair[0], model)": of_first == 3 and isinstance(source, tuple),
+        "of several, 'batch channel height width', vitviz.analyze_batch(array.transpose(0, 2, 3, 1), model)": (
+            isinstance(source, np.ndarray) and dimensions == 4 and source.shape[1] in CHANNELS
+        ),
+        f"of several images, vitviz.analyze_batch(images, model); {STANDARDISED}": dimensions == 4,
+        "of several images, vitviz.analyze_batch(images, model)": not dimensions and isinstance(source, Iterable),
+    }
+    return next((f"; {call}" for call, holds in calls.items() if holds), "")
+
+
+def pictures_of(folder: str | os.PathLike[str]) -> str:
+    """The code that lists the pictures in a folder."""
+    return f"[each.source for each in vitviz.read_items({os.fspath(folder)!r})]"
 
 
 def origin(source: ImageSource | Row, column: str, index: int | None) -> Path | int | None:
@@ -138,8 +164,8 @@ def as_array(tensor: torch.Tensor, name: str) -> np.ndarray:
             raise ImageError(f"{name}: no values that NumPy can read ({error}); expected a dense tensor") from error
     expected = "expected 'channel height width' with 1, 3 or 4 channels, or 'height width'"
     is_channels_last = image.ndim == 3 and image.shape[2] in CHANNELS
-    hint = "; of 'height width channel', .permute(2, 0, 1) gives that" * is_channels_last
-    raise ImageError(f"{name}: {expected}{hint}")
+    hint = "; of 'height width channel', tensor.permute(2, 0, 1) gives that" if is_channels_last else ""
+    raise ImageError(f"{name}: {expected}{hint or other_call(tensor)}")
 
 
 def eight_bit(array: np.ndarray, name: str, value_range: ValueRange | None, *, is_tensor: bool = False) -> np.ndarray:
@@ -162,17 +188,25 @@ def eight_bit(array: np.ndarray, name: str, value_range: ValueRange | None, *, i
         return array
     if value_range is None and not is_float:
         legal = "uint8 in [0, 255] or floating point in [0, 1]"
-        raise ImageError(f"{name}: expected {legal}, or value_range, the values of black and white")
+        raise ImageError(f"{name}: expected {legal}, or {range_of(array)}")
     if value_range is None and is_tensor:
-        raise ImageError(f"{name}: nothing says what black and white are; expected value_range, such as (0, 1)")
+        raise ImageError(f"{name}: nothing says what black and white are; expected {range_of(array)}")
     low, high = value_range or (0.0, 1.0)
     if is_float and np.isnan(array.min()):
         raise ImageError(f"{name}: {NOT_NUMBERS}")
     if not (array.min() >= low and array.max() <= high):
         values = f"values from {array.min():g} to {array.max():g}"
         if value_range is None:
-            raise ImageError(f"{name}: {values}; floating point must lie in [0, 1], or in value_range")
+            raise ImageError(f"{name}: {values}; expected floating point in [0, 1], or {range_of(array)}")
         raise ImageError(f"{name}: {values}; outside of value_range = ({low:g}, {high:g}){CUT}")
     # A stated range may be narrow and far from zero, where single precision has steps of whole levels.
     precise: np.ndarray = array.astype(np.float32 if value_range is None else np.float64)
     return np.rint((precise - low) * 255 / (high - low)).astype(np.uint8)
+
+
+def range_of(array: np.ndarray) -> str:
+    """What to state of the values of an array, with the usual range that they lie in."""
+    low, high = array.min(), array.max()
+    white, black = 1 if high <= 1 else 255 if high <= 255 else high, -1 if low < 0 else 0
+    usual = f", such as value_range=({black}, {white:g})" if low >= 0 or (low >= -1 and high <= 1) else ""
+    return f"value_range, the values of black and white{usual}{f'; {STANDARDISED}' if low < 0 else ''}"

@@ -287,7 +287,9 @@ def class_index(choice: int | str | None, logits: torch.Tensor, labels: Sequence
     if number is not None:
         return number
     if not isinstance(choice, str):
-        raise MethodError(f"target {describe(choice)}: {_expected(labels)}, or a vitviz.Target")
+        each = f"; of several, a map each: [analysis.relevance(target) for target in {describe(choice)}]"
+        several = each if describe(choice)[0] in "[(" else ""
+        raise MethodError(f"target {describe(choice)}: {_expected(labels)}, or a vitviz.Target{several}")
     return class_of(choice, labels)
 
 

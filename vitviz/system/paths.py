@@ -12,6 +12,8 @@ from vitviz.errors.messages import did_you_mean, legible
 
 # Files of a folder that are compared with the name of one that is missing.
 MAX_COMPARED = 10_000
+# How similar the name of another file must be to be suggested, in [0, 1].
+SIMILARITY = 0.8
 
 
 def user_path(path: str | os.PathLike[str]) -> Path:
@@ -59,4 +61,4 @@ def missing(path: str | os.PathLike[str], expected: str = "", kind: str = "file"
     # A link to nowhere is there itself.
     names = sorted({each.name for each in islice(part.parent.glob("*"), MAX_COMPARED)} - {part.name})
     what = what if os.access(part.parent, os.X_OK) else f"{part.name!r} cannot be reached"
-    return f"{what} in {legible(str(part.parent))}{did_you_mean(part.name, names) or expected}"
+    return f"{what} in {legible(str(part.parent))}{did_you_mean(part.name, names, SIMILARITY) or expected}"
