@@ -116,11 +116,16 @@ def test_pixels_are_standardised_after_the_augmentation() -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="links need a privilege")
-def test_class_folders_may_be_links_and_have_folders(tmp_path: Path) -> None:
+def test_class_folders_may_be_links_and_have_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number, name in enumerate(("store/deep/a.png", "set/test/dog/b.png")):
         (tmp_path / name).parent.mkdir(parents=True)
         Image.new("RGB", (4, 4), (number, 0, 0)).save(tmp_path / name)
     (tmp_path / "set" / "test" / "cat").symlink_to(tmp_path / "store")
+    (tmp_path / "set" / "test" / "cow").symlink_to(tmp_path / "gone")
+    Image.new("RGB", (4, 4)).save(tmp_path / "set" / "test" / "loose.png")
     data = read_image_folder(tmp_path / "set", "test", PLAIN, 2, 2)
+    printed = capsys.readouterr().out
+    assert "test: 1 file left out, not pictures: cow (a link to nothing)" in printed
+    assert "test: 1 left out, in no folder of a class: loose.png" in printed
     assert data.labels == ("cat", "dog") and data.targets.tolist() == [0, 1]
     assert data.images[:, 0, 0, 0].tolist() == [0, 1]

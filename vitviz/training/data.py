@@ -15,6 +15,7 @@ from einops import rearrange
 from tqdm import tqdm
 
 from vitviz.errors.kinds import DataError
+from vitviz.errors.messages import several
 from vitviz.images.colours import ColorProfile
 from vitviz.images.kinds import MAX_NAMES, described, left_out, picture_files
 from vitviz.images.opening import open_image
@@ -90,6 +91,9 @@ def read_image_folder(
         folders = " or ".join(f"{name}/" for name in SPLITS[split])
         raise DataError(f"{folder}: no folder {folders} in it; expected {folders}CLASS/IMAGE for every class")
     labels = tuple(sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith(".")))
+    loose = [path.name for path in image_paths((each for each in root.iterdir() if not each.is_dir()), root)]
+    if loose:
+        tqdm.write(f"{root}: {len(loose):,} left out, in no folder of a class: {several(loose, MAX_NAMES)}")
     paths_by_class = [image_paths(files_in(root / label), root / label) for label in labels]
     files = [(path, index) for index, paths in enumerate(paths_by_class) for path in paths]
     empty_labels = [label for label, paths in zip(labels, paths_by_class, strict=True) if not paths]
