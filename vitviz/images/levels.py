@@ -137,9 +137,9 @@ def to_rgb(
     if convert is not None:
         for box, strip in strips(image):
             rgb.paste(convert(strip), box)
-    if image.has_transparency_data or image.mode == "CMYK":
-        lowest, levels = np.min(rgb.getextrema()), BLACK_LEVELS * (4 if encoding.is_cut else 1)
-        assumptions.append(PALE if lowest >= 256 - levels else "")
+    pale = 256 - BLACK_LEVELS * (4 if encoding.is_cut else 1)
+    if (image.has_transparency_data or image.mode == "CMYK") and np.min(rgb.getextrema()) >= pale:
+        assumptions.append(PALE)
     return rgb, [*filter(None, assumptions)]
 
 
@@ -219,8 +219,8 @@ def _darkness(image: Image.Image, encoding: Encoding) -> str:
     bands = image.getbands()
     if bands[0] not in "1LR":
         return ""
-    pairs = np.reshape(image.getextrema(), (-1, 2))
-    highest = max(int(high) for band, (_, high) in zip(bands, pairs, strict=True) if band not in "Aa")
+    extrema = zip(bands, np.reshape(image.getextrema(), (-1, 2)), strict=True)
+    highest = max(int(high) for band, (_, high) in extrema if band not in "Aa")
     sentence = dark_sentence(highest << 8 | 255, DEEP_TOP) if encoding.is_cut else dark_sentence(highest, 255)
     # Of others, Pillow has dropped 8 of 16 bits, or there is transparency.
     is_legal = image.mode in MODES_IN_RANGE and not encoding.is_cut and not image.has_transparency_data
@@ -242,8 +242,9 @@ def dark_sentence(highest: float, top: float, white_is_zero: bool = False) -> st
         return "its values are all 0, so that it is dark"
     white = 2.0 ** math.ceil(math.log2(highest)) if top == 1 else 2 ** int(highest).bit_length() - 1
     black_white = f"({top - white:g}, {top:g})" if white_is_zero else f"(0, {white:g})"
-    shown = f"{highest:,} of {top:,}" if top > 1 else f"{highest:g} of 1"
-    return f"its values end at {shown}, so that it is dark: value_range={black_white} makes it brighter"
+    return (
+        f"its values end at {highest:,.6g} of {top:,g}, so that it is dark: value_range={black_white} makes it brighter"
+    )
 
 
 def _from_deep_grey(

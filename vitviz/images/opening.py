@@ -216,8 +216,7 @@ def _identified(stream: PictureFile, name: str, max_pixels: int | None) -> tuple
         image = open_undecoded(stream)
         full_size = image.size
         allow_reduction(image)
-        limit = 2 * Image.MAX_IMAGE_PIXELS if Image.MAX_IMAGE_PIXELS else math.inf
-        if math.prod(image.size) > (max_pixels or limit):
+        if math.prod(image.size) > (max_pixels or 2 * (Image.MAX_IMAGE_PIXELS or math.inf)):
             raise Image.DecompressionBombError(math.prod(image.size))
         _check_sides(image.size, name)
         return image, full_size
@@ -277,7 +276,6 @@ def _from_array(
         is_channels_first = array.ndim == 3 and array.shape[0] in CHANNELS
         hint = "; of 'channel height width', array.transpose(1, 2, 0) gives that" if is_channels_first else ""
         raise ImageError(f"{name}: {expected}{hint or other_call(source)}")
-    _check_sides((array.shape[1], array.shape[0]), name)
     levels = np.ascontiguousarray(eight_bit(array, name, value_range, is_tensor=isinstance(source, torch.Tensor)))
     image = Image.fromarray(levels[..., 0] if levels.ndim == 3 and levels.shape[2] == 1 else levels)
     if value_range is None and array.dtype != np.uint8:
@@ -369,8 +367,7 @@ def _upright(
         sentences += [
             f"it is turned as its metadata say, which browsers do not follow here (orientation {orientation})"
         ]
-    colours = getattr(image, "tag_v2", {}).get(COLOR_MAP)
-    if colours and upright.mode in ("P", "PA") and max(colours) < 256:
+    if "P" in upright.mode and max(colours := getattr(image, "tag_v2", {}).get(COLOR_MAP, (256,))) < 256:
         # Of 8 bits in place of 16, which Pillow takes for black.
         upright.putpalette(bytes(np.reshape(colours, (3, -1)).T.ravel().tolist()))
     if image.format in BITMAPS and upright.getbands()[-1] == "A" and upright.getextrema()[-1] == (0, 0):
