@@ -132,8 +132,8 @@ SETTLED = f"""() => {{
     }}
     const {{ views, layout }} = explorer.store.state, isDouble = layout === "two" || layout === "difference";
     return explorer.panes.slice(0, isDouble ? 2 : 1).every((pane, index) => {{
-        const {{ painter, packs }} = pane, {{ query }} = views[index].parameters;
-        return painter && (packs.failure || (packs.loading.size === 0 && pane.values(query)));
+        const {{ alone, painter, packs }} = pane, {{ query }} = views[index].parameters;
+        return alone || painter && (packs.failure || (packs.loading.size === 0 && pane.values(query)));
     }});
 }}"""
 # What the page still waits for.

@@ -14,10 +14,12 @@ from tests.driver import (
     DESKTOP,
     EXPLORER,
     UNFOLD,
+    canvas,
     canvas_values,
     caption,
     choose_example,
     choose_method,
+    choose_model,
     click_patch,
     expect_map,
     first_view,
@@ -152,13 +154,42 @@ def test_a_page_over_plain_http_draws_maps_of_the_server(browser: Browser, cifar
 def test_a_link_with_nonsense_opens_what_can_be_and_says_the_rest(
     browser: Browser, address: str, library: Library
 ) -> None:
-    link = "example=../secret&model=nothing&fit=other&method=attention&p.layer=99&p.head=a&colormap=pink&p.query=77,1"
+    link = "example=../secret&fit=other&method=attention&p.layer=99&p.head=a&colormap=pink&p.query=77,1"
     with page_at(browser, address, link) as page:
-        for word in ("secret", "nothing", "other", "99", "pink"):
+        for word in ("secret", "other", "99", "pink"):
             expect(notice(page)).to_contain_text(word)
         expect(notice(page)).not_to_contain_text("Traceback")
         check_page(page, library)
-        assert "nothing" not in page.url and "secret" not in page.url
+        assert "secret" not in page.url
+
+
+def test_a_link_to_a_model_that_is_not_there_shows_its_picture_without_a_map(browser: Browser, cifar: SmallApp) -> None:
+    with page_at(browser, cifar.address, "model=nothing&example=rocket.jpg&method=relevance") as page:
+        levels = "canvas => canvas.getContext('2d').getImageData(canvas.width / 2, canvas.height / 2, 1, 1).data[3]"
+
+        def expect_no_map() -> None:
+            settle(page)
+            expect(caption(page)).to_contain_text("model = 'nothing'")
+            expect(caption(page)).to_contain_text("The picture alone is shown")
+            for part in ("headline", "predictions", "tabs", "sheet", "strip", "legend", "badge", "tools"):
+                expect(page.locator(f".vx-{part}").first).not_to_be_visible()
+            assert canvas(page).evaluate(levels) == 255
+            assert page.evaluate(f"{EXPLORER}.panes[0].facts") is None
+
+        expect_no_map()
+        # Its address stays, and another picture is one without a map, too.
+        assert "model=nothing" in page.url
+        choose_example(page, "coffee.jpg")
+        expect_no_map()
+        choose_model(page, "")
+        check_page(page, Library(cifar.model))
+        assert (first_view(page)["method"], first_view(page)["picture"]) == ("relevance", "example:coffee.jpg")
+    # Beside it, the other map is there.
+    link = "method=rollout&layout=two&second.model=nothing&second.method=rollout"
+    with page_at(browser, cifar.address, link) as page:
+        expect(caption(page)).to_contain_text("Attention rollout for the CLS token")
+        expect(caption(page, 1)).to_contain_text("model = 'nothing'")
+        expect(canvas(page, 1)).to_be_visible()
 
 
 def test_back_and_forward_go_through_what_was_shown(cifar_page: Page, cifar: SmallApp) -> None:

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 
 import vitviz
 from tests.driver import (
+    EXPLORER,
     canvas,
     choose_layout,
     choose_method,
@@ -194,8 +195,10 @@ def test_a_checkpoint_of_ones_own_with_its_files(page: Page, own: Path, library:
     open_link(page, page.url)
     expect(notice(page)).to_contain_text(own.name)
     expect(notice(page)).to_contain_text("Open it so under Model to see the same.")
-    check_page(page, library)
-    assert first_view(page)["model"] == ""
+    expect(page.locator(".vx-status").first).to_contain_text(own.name)
+    assert page.evaluate(f"{EXPLORER}.panes[0].facts") is None
+    open_own(page, own)
+    check_page(page, Library(library.model(vitviz.ui.state.View()), {first_view(page)["model"]: model}))
 
 
 def test_what_a_file_leaves_open_is_asked_for_and_can_be_said(page: Page, own: Path, tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from shutil import copyfile
 from typing import Any
@@ -24,14 +26,14 @@ from vitviz.evaluation.comparison import compare
 from vitviz.metrics.faithfulness import METRICS
 from vitviz.ui import facts
 from vitviz.ui.first_view import opening_view
-from vitviz.ui.handlers import Handlers
+from vitviz.ui.handlers import ALONE, Handlers
 from vitviz.ui.links import PRIVATE_CHECKPOINT
 from vitviz.ui.pictures import EXPIRED, Upload
 from vitviz.ui.runs import PageRuns
 from vitviz.ui.server import decoding
 from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import NO_TARGET, AnalysisService
-from vitviz.ui.state import PageState, View
+from vitviz.ui.state import MISSING_MODEL, PageState, View
 
 
 def patches(answer: Mapping[str, Any], analysis: Analysis) -> np.ndarray[Any, Any]:
@@ -81,20 +83,41 @@ def test_a_link_is_opened(visit: Visit, service: AnalysisService) -> None:
 
 
 def test_what_a_link_asks_for_and_cannot_be_is_said_and_replaced(visit: Visit, service: AnalysisService) -> None:
-    service.server_settings = ServerSettings(models="start")
-    reply = visit.run(
-        "open", link=f"?model=dino_vits16&picture={'x' * 22}&resolution=17&method=relevance&p.target=3&p.start_layer=9"
-    )
+    reply = visit.run("open", link=f"?picture={'x' * 22}&resolution=17&method=relevance&p.target=3&p.start_layer=9")
     [view] = reply["state"]["views"]
-    assert view == {**STATE["views"][0], "method": "relevance"}
+    assert view == {**STATE["views"][0], "method": "relevance", "parameters": {"target": 3}}
     assert reply["notes"] == [
-        "dino_vits16: this server opens only the one with which the page opens. The default model is shown.",
         "resolution = 17: expected a multiple of the patch's 4 pixels: 16 or 20. The trained resolution is used.",
         EXPIRED,
         "Start layer = 9: expected a whole number from -3 to 2. The default is shown.",
     ]
-    own = visit.run("open", link="?own=mine.pth")
-    assert own["state"] == PageState().to_json() and own["notes"] == [PRIVATE_CHECKPOINT.format("mine.pth")]
+
+
+@pytest.mark.parametrize(
+    ("word", "model", "sentence"),
+    [
+        ("model=dino_vits16", "dino_vits16", "dino_vits16: this server opens only the one with which the page opens."),
+        ("own=mine.pth", MISSING_MODEL, PRIVATE_CHECKPOINT.format("mine.pth")),
+        ("model=nothing", MISSING_MODEL, "Left out of this link: model = 'nothing': expected a name of the menu, "
+         "hf:OWNER/NAME, or nothing."),
+    ],
+)  # fmt: skip
+def test_a_link_to_a_model_that_is_not_there_opens_its_picture_and_no_other_model(
+    visit: Visit, service: AnalysisService, picture: Upload, word: str, model: str, sentence: str
+) -> None:
+    service.server_settings = ServerSettings(models="start")
+    name = service.pictures.id(picture)
+    link = f"?{word}&{name.replace(':', '=')}&method=relevance&p.target=3&second.model=start&layout=two"
+    reply = visit.run("open", link=link)
+    first, second = reply["state"]["views"]
+    assert (first["model"], first["picture"], first["method"]) == (model, name, "relevance")
+    assert reply["views"][0] == {"missing": ALONE.format(sentence)} and reply["notes"] == [sentence]
+    assert (second["model"], reply["views"][1]["model"], set(reply["models"])) == ("", "", {""})
+    shown = visit.run("picture", state=reply["state"], index=0)["picture"]
+    with Image.open(BytesIO(base64.b64decode(shown.partition(",")[2]))) as opened:
+        assert opened.size == (900, 540)
+    # Where it alone is asked for, so are its maps.
+    assert "failed" in visit.run("analyze", state=reply["state"], index=0)
 
 
 def test_another_picture_is_analysed_and_has_a_link(visit: Visit, picture: Upload, service: AnalysisService) -> None:

@@ -13,22 +13,24 @@ from vitviz.attribution import METHODS
 from vitviz.attribution.json_values import fields, switch, word
 from vitviz.errors.kinds import CheckpointError, ImageError, MethodError, VitvizError
 from vitviz.errors.messages import legible, quote
+from vitviz.images.isolated_pictures import OpenPicture
 from vitviz.ui import studies
 from vitviz.ui.code import ViewSource, as_python
 from vitviz.ui.device import DevicePages
 from vitviz.ui.facts import analysis_facts, assumed_sentence, examples, model_facts, settings
 from vitviz.ui.films import film
 from vitviz.ui.first_view import opening_view
-from vitviz.ui.image_bytes import as_base64
+from vitviz.ui.image_bytes import as_base64, as_webp
 from vitviz.ui.links import print_link, read_link
 from vitviz.ui.models import ModelChoice, menu, title_of
 from vitviz.ui.normalize import bounds_of, normalize, normalize_input, parameters_of
 from vitviz.ui.packs import computed_by, map_file
 from vitviz.ui.pictures import MAX_NAME_CHARS, Upload, upload_of
 from vitviz.ui.progress_reports import ProgressReport, Report, no_report
+from vitviz.ui.server.decoding import ExamplePicture
 from vitviz.ui.server.explorer_files import SEEN
-from vitviz.ui.service import AnalysisService
-from vitviz.ui.state import PageState, View
+from vitviz.ui.service import CANVAS_SIDE, AnalysisService
+from vitviz.ui.state import MISSING_MODEL, PageState, View
 from vitviz.video.clips import is_clip
 from vitviz.weights import ZOO, Model
 from vitviz.weights.formats.names import is_weight_file
@@ -40,10 +42,11 @@ HIDDEN = (
     "The crop that this model was trained with hides {:.0%} of this picture, which is shown whole, in its own shape. "
     "To crop it, choose “crop (centre)” under “Your picture”."
 )
-# What replaces the fields of a link that cannot be opened: the first values of the page.
+ALONE = "{} The picture alone is shown: for a map, choose another model under “Model”."
+# What replaces the fields of a link that cannot be opened: the first values of the page. No other model replaces its
+# model.
 _PICTURE = {"picture": View().picture, "frame": None, "white": None, "color_profile": None}
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "model": {"model": "", "step": None},
     "picture": _PICTURE,
     "input": {**_PICTURE, "fit": None, "resolution": None},
 }
@@ -64,6 +67,7 @@ class Handlers:
         self.kinds: dict[str, Callable[[Mapping[str, Any], Report], Awaitable[dict[str, Any]]]] = {
             "open": self.open_link,
             "analyze": self.change_view,
+            "picture": self.picture,
             "map": self.map_slowly,
             "compare": partial(studies.compare, service),
             "rank": partial(studies.rank, service),
@@ -93,7 +97,24 @@ class Handlers:
         if not isinstance(text, str):
             raise MethodError(f"link = {quote(text)}: expected a text")
         link = read_link(text)
-        return await self._opened(link.state, range(len(link.state.views)), [*link.notes], report, DEFAULTS)
+        state = link.state
+        for index, note in enumerate(link.missing):
+            state = state.with_view(index, replace(state.views[index], model=MISSING_MODEL)) if note else state
+        notes = [note for note in link.notes if note not in link.missing]
+        missing = " ".join(dict.fromkeys(filter(None, link.missing)))
+        return await self._opened(state, range(len(state.views)), notes, report, DEFAULTS, missing=missing)
+
+    async def picture(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
+        """The picture of a view whose model cannot be opened."""
+        state, index = PageState.of_request(request)
+        start, asked = self.service.start, self.service.pictures.upload(state.views[index].picture)
+        _, upload, _ = await self._frame(state.views[index], start, asked, report)
+
+        def shown(picture: OpenPicture | ExamplePicture) -> bytes:
+            return as_webp(picture.model_input(start.preprocessing, 1, 1, "squash", CANVAS_SIDE).image)
+
+        content = await self.service.uploaded.opened(upload, shown, report)
+        return {"picture": f"data:image/webp;base64,{as_base64(content)}"}
 
     async def change_view(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """A state whose view of an index has another model, picture or input, and the analysis of this view."""
@@ -118,31 +139,43 @@ class Handlers:
         defaults: Mapping[str, Mapping[str, Any]],
         *,
         is_new: bool = False,
+        missing: str = "",
     ) -> dict[str, Any]:
-        """A legal state, and the analyses of its views of these indexes; the other arguments as of `_open_view`."""
+        """A legal state, and the analyses of its views of these indexes; with defaults, or which model is missing.
+
+        The arguments are those of `_open_view`, and a sentence about `MISSING_MODEL`.
+        """
         shown: dict[int, tuple[str, Analysis]] = {}
+        alone: dict[int, str] = {}
         by_input: dict[tuple[Any, ...], tuple[str, Analysis, View]] = {}
         for index in indexes:
             view = state.views[index]
             key = tuple(view.input.values())
-            if key not in by_input:
-                by_input[key] = await self._open_view(view, report, notes, defaults, is_new=is_new)
+            try:
+                if key not in by_input:
+                    by_input[key] = await self._open_view(view, report, notes, defaults, is_new=is_new)
+            except VitvizError as error:
+                if not defaults:
+                    raise
+                alone[index] = missing if view.model == MISSING_MODEL else sentence(error)
+                continue
             uid, analysis, opened = by_input[key]
-            # The target may be a class of the other model.
-            lost = {"target"} if opened.model != view.model else set()
-            parameters = {name: value for name, value in view.parameters.items() if name not in lost}
-            state = state.with_view(index, replace(view, **opened.input, parameters=parameters))
+            state = state.with_view(index, replace(view, **opened.input))
             shown[index] = uid, analysis
         analyses = [shown[index][1] if index in shown else None for index in range(len(state.views))]
         state, changes = normalize(state, analyses)
-        views = {index: state.views[index] for index in shown}
+        views = {index: state.views[index] for index in indexes}
         return {
             "state": state.to_json(),
-            "views": [await self._facts(*shown[index], view) for index, view in views.items()],
+            "views": [
+                await self._facts(*shown[index], view) if index in shown else {"missing": ALONE.format(alone[index])}
+                for index, view in views.items()
+            ],
             "models": {
-                view.model: self._model_facts(view.model, shown[index][1].model) for index, view in views.items()
+                views[index].model: self._model_facts(views[index].model, analysis.model)
+                for index, (_, analysis) in shown.items()
             },
-            "notes": [*notes, *changes],
+            "notes": [*alone.values(), *notes, *changes],
         }
 
     async def _open_view(
@@ -159,7 +192,7 @@ class Handlers:
         Args:
             view: of a state.
             report, notes: receive the progress, and sentences.
-            defaults: what replaces a model, picture or input that fails; an error is raised without them.
+            defaults: what replaces a picture or input that fails; an error is raised without them.
             is_new: whether the picture has just been uploaded.
         """
         part = "model"
@@ -189,7 +222,7 @@ class Handlers:
             default = replace(view, **defaults.get(part, {}))
             if default == view:
                 raise
-            notes.append(sentence(error) + " The default model is shown." * (part == "model"))
+            notes.append(sentence(error))
         return await self._open_view(default, report, notes, defaults, is_new=is_new)
 
     async def _frame(self, view: View, model: Model, upload: Upload, report: Report) -> tuple[View, Upload, list[str]]:

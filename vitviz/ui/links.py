@@ -45,10 +45,12 @@ class Link:
     Args:
         state: legal for some model; its classes may still be labels.
         notes: a sentence for each part of the link that is left out.
+        missing: of each view, the note about the model that it names and nobody can open; empty for all others.
     """
 
     state: PageState
     notes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 def print_link(
@@ -148,7 +150,9 @@ def read_link(link: str) -> Link:
     if second.entries or reader.entries.get("layout") in PAIRED_LAYOUTS:
         views.append(second.view(View(**views[0].input)))
     state = PageState(tuple(views), **reader.fields(PAGE_FIELDS))
-    return Link(state, tuple(dict.fromkeys([*reader.notes, *second.notes])))
+    # A second view without a model has that of the first.
+    missing = (reader.missing, second.missing or reader.missing * ("model" not in second.entries))[: len(views)]
+    return Link(state, tuple(dict.fromkeys([*reader.notes, *second.notes])), missing)
 
 
 def _entries(query: str) -> dict[str, str]:
@@ -166,13 +170,14 @@ class _Reader:
     """Reads the entries of a link, and notes those that it leaves out."""
 
     def __init__(self, entries: dict[str, str]) -> None:
-        self.entries, self.notes = entries, list[str]()
+        self.entries, self.notes, self.missing = entries, list[str](), ""
 
     def view(self, default: View) -> View:
         """The view of the entries; a default has the fields that the link does not set."""
         entries = self.entries
         if "own" in entries:
-            self.notes.append(PRIVATE_CHECKPOINT.format(" ".join(entries["own"].split())[:400]))
+            self.missing = PRIVATE_CHECKPOINT.format(" ".join(entries["own"].split())[:400])
+            self.notes.append(self.missing)
         for kind in PICTURE_KEYS:
             if kind in entries:
                 entries["picture"] = f"{kind}:{entries[kind]}"
@@ -237,3 +242,5 @@ class _Reader:
         message = str(error)
         sentence = message if message.startswith(key) else f"{key} = {quote(self.entries[key])} ({message})"
         self.notes.append(f"Left out of this link: {sentence}.")
+        if key == "model":
+            self.missing = self.notes[-1]

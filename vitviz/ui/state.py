@@ -43,6 +43,8 @@ NATIVE = "native"
 MAX_RESOLUTION = 99_999
 HUB_MODEL = re.compile(r"hf:\w[\w.-]{0,95}/\w[\w.-]{0,95}(@[\w./-]{1,96})?", re.ASCII)
 OWN_MODEL = re.compile(r"own:[\w-]{22}", re.ASCII)
+MISSING_MODEL = f"own:{'-' * 22}"
+"""The model of a view whose link names one that nobody can open."""
 # Of any model and picture.
 ANYTHING = Bounds(other_picture=picture_name)
 LAYOUTS = ("one", "slide", "two", "difference")

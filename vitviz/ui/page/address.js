@@ -6,7 +6,7 @@ import { root } from "./dom.js";
 import { openMenu } from "./menus.js";
 import { notify, notifyToo, retryOf } from "./messages.js";
 import { randomId } from "./numbers.js";
-import { latest, models, page, panes, requests, shownPanes, store } from "./page.js";
+import { latest, missing, models, page, panes, requests, shownPanes, store } from "./page.js";
 import { withHostEntries } from "./places.js";
 import { backend, METHODS, PROBES } from "./settings.js";
 import { analysisKey, isEqual, withChanges } from "./store.js";
@@ -23,11 +23,13 @@ export function describeSoon() {
   if (backend.computes) describeTimer = setTimeout(() => describe().catch(() => {}), DESCRIBE_MS);
 }
 
-export const isSettled = () => shownPanes().every((pane) => pane.facts && pane.key === analysisKey(store.state.views[pane.index] ?? {}));
+export const isSettled = () => shownPanes().every((pane) => [pane.facts && pane.key, pane.alone].includes(analysisKey(store.state.views[pane.index] ?? {})));
 
 /** The link and the lines of Python of the state, which is corrected if it is not legal. */
 export async function describe() {
   if (latest.version === store.version || !isSettled()) return latest;
+  // Without its model, a view stays as its link has it.
+  if (shownPanes().some(({ alone }) => alone)) return Object.assign(latest, { version: store.version });
   const { version } = store, uids = shownPanes().map(({ facts }) => facts.uid);
   const answer = await backend
     .describe({ state: store.state, uids })
@@ -127,9 +129,11 @@ export function openLink(link, known) {
   };
   requests.request("open", link, { kind: "open", link }).then((/** @type {any} */ reply) => {
     Object.assign(models, reply.models);
-    reply.views.forEach((/** @type {Facts} */ facts, /** @type {number} */ index) =>
-      rememberAnalysis(analysisKey(reply.state.views[index]), facts),
-    );
+    reply.views.forEach((/** @type {Facts & { missing?: string }} */ facts, /** @type {number} */ index) => {
+      const view = reply.state.views[index];
+      if (facts.missing) missing.set(view.model, facts.missing);
+      else rememberAnalysis(analysisKey(view), facts);
+    });
     // The visitor's choices in the meantime win.
     const merged = withChanges(reply.state, entry, store.state), menu = MENUS.includes(merged.panel) ? merged.panel : "";
     store.open({ ...merged, views: merged.views.map(withOwnSettings), panel: menu ? "" : merged.panel }, known);

@@ -3,7 +3,7 @@
 import { computedBy } from "./map_sources.js";
 import { notify, notifyToo, reasonOf, retryOf, setState } from "./messages.js";
 import { fromBase64 } from "./packs.js";
-import { activePane, analyses, models, newPictures, panes, requests, shownPanes, store, uploads, widenedPictures } from "./page.js";
+import { activePane, analyses, missing, models, newPictures, panes, requests, shownPanes, store, uploads, widenedPictures } from "./page.js";
 import { serverRemedies } from "./places.js";
 import { backend } from "./settings.js";
 import { analysisKey, copyOf, INPUT_FIELDS, isEqual, MAX_ANALYSES } from "./store.js";
@@ -17,7 +17,9 @@ const MAX_RENEWALS = 3, RENEWAL_MS = 30000;
  * @param {View} view
  */
 export function requestAnalysis(pane, view) {
-  const key = analysisKey(view), otherPane = panes[1 - pane.index];
+  const key = analysisKey(view), otherPane = panes[1 - pane.index], reason = missing.get(view.model);
+  if (pane.alone === key) return;
+  if (reason !== undefined) return showAlone(pane, view, reason);
   pane.element.classList.add("vx-stale");
   if (analyses.has(key)) return showKnownAnalysis(pane, view, analyses.get(key));
   if (otherPane.key === key) return showKnownAnalysis(pane, view, otherPane.facts);
@@ -83,6 +85,24 @@ function applyReply(pane, key, sentState, reply) {
 }
 
 /**
+ * Show a picture without a map: no other model answers for the one that is missing.
+ * @param {Pane} pane
+ * @param {View} view
+ * @param {string} text
+ */
+function showAlone(pane, view, text) {
+  clearPending(pane, pane.pendingKey);
+  pane.element.classList.remove("vx-stale");
+  pane.showAlone(view, text);
+  setState("ready");
+  const key = analysisKey(view), body = { kind: "picture", state: legalState(store.state), index: pane.index };
+  requests.request(`picture ${pane.index}`, key, body).then(
+    (/** @type {any} */ { picture }) => pane.alone === key && pane.drawAlone(picture),
+    (/** @type {any} */ error) => error.replaced || notifyToo(reasonOf(error)),
+  );
+}
+
+/**
  * Restore the view of a failed request.
  * @param {Pane} pane
  * @param {string} key
@@ -93,7 +113,7 @@ function restoreView(pane, key, error) {
   const view = store.state.views[pane.index];
   if (!view || analysisKey(view) !== key) return;
   if (error.expired) return store.refresh();
-  if (!pane.facts) return pane.setStatus(reasonOf(error));
+  if (!pane.facts) return error.final === undefined ? pane.setStatus(reasonOf(error)) : showAlone(pane, view, reasonOf(error));
   const previous = Object.fromEntries(
     [...INPUT_FIELDS, "pins", "patches_off", "heads_off", "parameters", "method"].map((name) => [
       name,

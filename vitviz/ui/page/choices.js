@@ -3,7 +3,7 @@
 import { defaultOf } from "./defaults.js";
 import { STEPS } from "./guide_steps.js";
 import { closeMenus } from "./menus.js";
-import { activePane, activeView, models, page, panes, store, widenedPictures } from "./page.js";
+import { activePane, activeView, missing, models, page, panes, store, widenedPictures } from "./page.js";
 import { answeredBy } from "./question_rule.js";
 import { METHODS } from "./settings.js";
 import { analysisKey, isEqual, isPaired, MAX_PINS } from "./store.js";
@@ -38,7 +38,11 @@ export function chooseStep(step) {
 /** @param {string} model */
 export function chooseModel(model) {
   closeMenus();
+  // One that was missing is looked for again.
+  missing.delete(model);
+  activePane().alone = "";
   store.change(page.active, { model, step: null, fit: null, resolution: null });
+  if (!activePane().facts) store.refresh();
 }
 
 /** @param {string} method */

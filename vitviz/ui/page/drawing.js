@@ -69,8 +69,8 @@ export function draw() {
 }
 
 function drawViews() {
-  const shown = shownPanes();
-  if (shown.some((pane) => !pane.painter)) return;
+  const shown = shownPanes().filter(({ alone }) => !alone);
+  if (!shown.length || shown.some((pane) => !pane.painter)) return;
   /** @type {any[]} */
   const maps = shown.map((pane) => {
     const query = queryOfPane(pane);
@@ -90,16 +90,17 @@ function drawViews() {
   });
   // Two maps of the same quantity share a scale, unless each is to have its own.
   const isKnown = maps.every(({ scaled, chosen }) => scaled && chosen);
-  const isShared = isDouble() && !hasOwnScales() && isKnown && quantityOf(maps[0]) === quantityOf(maps[1]);
+  const isShared = maps.length > 1 && !hasOwnScales() && isKnown && quantityOf(maps[0]) === quantityOf(maps[1]);
   for (const group of isShared ? [maps] : maps.map((map) => [map])) {
     const scale = scaleOf(group);
     for (const map of group) showMap({ ...Object.assign(map, { scale }), sharing: !isDouble() ? "" : isShared ? ", shared" : ", its own" });
   }
-  if (store.state.layout === "difference") showDifference(maps[0], maps[1]);
+  if (maps.length > 1 && store.state.layout === "difference") showDifference(maps[0], maps[1]);
   const failures = shown.map(({ packs }) => packs.failure).filter(Boolean);
   setState(failures.length ? "failed" : "ready", failures.some((failure) => !failure?.final));
   if (page.moveTime) timings.hovers.push(performance.now() - page.moveTime);
   page.moveTime = 0;
+  if (activePane().alone) return;
   const map = maps.find(({ pane }) => pane.index === page.active) ?? maps[0];
   controls.showScale(store.state, map.scale);
   showPins(

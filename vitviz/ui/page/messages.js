@@ -29,6 +29,7 @@ export function showBusy(lane, its) {
   const texts = {
     open: "Opening the link",
     analysis: "Analysing",
+    picture: "Reading the picture",
     switch: "Running the model",
     rank: "Ranking the heads",
     probe: "Looking into the model",

@@ -21,6 +21,8 @@ export const timings = { hovers: [], changes: [] };
 export const models = { ...START.models };
 // Analyses by their keys; checkpoints by the names that the state has for them until the server names them.
 export const analyses = new Map(), uploads = new Map();
+/** @type {Map<string, string>} Why models of links are not there, by their names in the state. */
+export const missing = new Map();
 /** @type {Map<string, File>} Pictures that were uploaded and are not analysed yet, by id. */
 export const newPictures = new Map();
 // Ids of pictures that the server shows whole, since the crop would hide most of them; this fit is not meant for others.

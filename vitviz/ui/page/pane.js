@@ -5,7 +5,7 @@ import { Attention } from "./attention.js";
 import { fitCanvas, Painter } from "./canvas.js";
 import { labelOf } from "./class_names.js";
 import { gradient } from "./colours.js";
-import { root, setText } from "./dom.js";
+import { contextOf, root, setText } from "./dom.js";
 import { listenToPicture } from "./gestures.js";
 import { mapSource } from "./map_sources.js";
 import { digits, range } from "./numbers.js";
@@ -79,8 +79,8 @@ export class Pane {
     this.asked = {};
     /** @type {Drawing} */
     this.drawing = none;
-    // Of the analysis that is shown, and of the one that is requested.
-    this.key = "";
+    // Of the analysis that is shown, of the one that is requested, and of a picture that is shown alone, without its model.
+    this.key = this.alone = "";
     /** @type {string | null} */
     this.pendingKey = null;
     /** @type {number[]} */
@@ -109,7 +109,7 @@ export class Pane {
   async load(facts, model, view) {
     this.hooks.onLoad(this);
     this.close();
-    Object.assign(this, { facts, model, view, key: analysisKey(view) });
+    Object.assign(this, { facts, model, view, key: analysisKey(view), alone: "" });
     const fetchFile = (/** @type {any[]} */ ...request) => this.hooks.fetchFile(this, facts, ...request);
     this.packs = new Packs(fetchFile, (name, error) => this.facts === facts && this.hooks.onChange(this, error));
     this.attention = new Attention(facts, this.packs);
@@ -119,6 +119,27 @@ export class Pane {
     if (!picture) return this.hooks.onChange(this, Object.assign(Error("The picture cannot be fetched"), { expired: true }));
     this.painter = new Painter(facts, picture);
     this.hooks.onChange(this, null);
+  }
+
+  /**
+   * Show no map, since the model is missing, and say so; the picture follows.
+   * @param {View} view
+   * @param {string} text
+   */
+  showAlone(view, text) {
+    this.close();
+    Object.assign(this, { model: null, view, alone: analysisKey(view) });
+    const canvas = this.find("canvas");
+    canvas.width = canvas.width;
+    this.setStatus(text);
+  }
+
+  /** @param {string} address */
+  async drawAlone(address) {
+    const key = this.alone, picture = await bitmapOf(address), canvas = this.find("canvas");
+    if (this.alone !== key) return;
+    fitCanvas(canvas, picture.height / picture.width);
+    contextOf(canvas).drawImage(picture, 0, 0, canvas.width, canvas.height);
   }
 
   close() {

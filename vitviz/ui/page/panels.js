@@ -103,7 +103,7 @@ export class Panels {
 
   /** Show every map as soon as it is there, the cheap ones first; their scores follow. */
   compare() {
-    if (find("compare-start").disabled) return;
+    if (find("compare-start").disabled || !activePane().facts) return;
     const pane = activePane(), { uid } = pane.facts, target = activeTarget();
     const asked = Object.fromEntries(offeredMethods(pane.facts, pane.model).map(({ name }) => [name, parametersWith(name)]));
     requests.keepOnly("compare", []);

@@ -3,7 +3,7 @@
 import { randomId } from "./numbers.js";
 
 // The order of requests, by the first word of their slots.
-const SLOT_ORDER = ["open", "analysis", "map", "switch", "probe", "rank", "compare", "film"];
+const SLOT_ORDER = ["open", "analysis", "picture", "map", "switch", "probe", "rank", "compare", "film"];
 
 /** The error of a request whose result is no longer needed. */
 const replacedError = () => Object.assign(Error("replaced"), { replaced: true });

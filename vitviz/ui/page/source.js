@@ -145,7 +145,7 @@ export class Source {
     for (const button of findAll("[data-example]")) button.setAttribute("aria-pressed", button.dataset.example === view.picture);
     for (const button of find("menu").querySelectorAll("button")) button.setAttribute("aria-pressed", button.dataset.model === view.model);
     const listed = SETTINGS.models.find(({ id }) => id === view.model);
-    find("model-name").textContent = listed?.title ?? model?.title ?? view.model.replace(/^hf:/, "");
+    find("model-name").textContent = listed?.title ?? model?.title ?? view.model.replace(/^hf:/, "").replace(/^own:.*/, "not here");
     this.showFrame(view, facts);
     showPlace(view);
     if (!facts || !model) return;
