@@ -186,7 +186,9 @@ class Expected:
         """What the map is about: a class by its name, another target, or None."""
         if not METHODS[self.view.method].class_specific:
             return None
-        target = self.view.parameters.get("target", int(self.analysis.logits.argmax()))
+        target = self.view.parameters.get("target")
+        if target is None:
+            target = int(self.analysis.logits.argmax())
         return self.model.labels[target] if isinstance(target, int) else str(target)
 
     @property
