@@ -382,7 +382,7 @@ PLACES: dict[str, tuple[Callable[[Path], None], str]] = {
     "endless.jpg": (link_to_device, "a pipe, a socket or a device"),
     "circle.jpg": (lambda path: path.symlink_to(path.name), "cannot be read"),
     "nowhere.jpg": (lambda path: path.symlink_to("gone.jpg"), "no such file"),
-    "folder.jpg": (Path.mkdir, "a directory"),
+    "folder.jpg": (Path.mkdir, "a folder"),
 }
 
 
