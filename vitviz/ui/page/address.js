@@ -23,7 +23,8 @@ export function describeSoon() {
   if (backend.computes) describeTimer = setTimeout(() => describe().catch(() => {}), DESCRIBE_MS);
 }
 
-export const isSettled = () => shownPanes().every((pane) => [pane.facts && pane.key, pane.alone].includes(analysisKey(store.state.views[pane.index] ?? {})));
+export const isSettled = () => shownPanes().every(({ facts, key, alone, index }) =>
+  [facts && key, alone].includes(analysisKey(store.state.views[index] ?? {})));
 
 /** The link and the lines of Python of the state, which is corrected if it is not legal. */
 export async function describe() {

@@ -3,7 +3,9 @@
 import { computedBy } from "./map_sources.js";
 import { notify, notifyToo, reasonOf, retryOf, setState } from "./messages.js";
 import { fromBase64 } from "./packs.js";
-import { activePane, analyses, missing, models, newPictures, panes, requests, shownPanes, store, uploads, widenedPictures } from "./page.js";
+import {
+  activePane, analyses, missing, models, newPictures, panes, requests, shownPanes, store, uploads, widenedPictures,
+} from "./page.js";
 import { serverRemedies } from "./places.js";
 import { backend } from "./settings.js";
 import { analysisKey, copyOf, INPUT_FIELDS, isEqual, MAX_ANALYSES } from "./store.js";

@@ -88,7 +88,7 @@ export function forgetChoices() {
  * @param {any} value
  */
 export function setParameter(name, value) {
-  const record = parametersOf(activeView().method)[name], change = { [name]: value === defaultOf(record, activePane().facts) ? null : value };
+  const preset = defaultOf(parametersOf(activeView().method)[name], activePane().facts), change = { [name]: value === preset ? null : value };
   store.ask(store.state.views.map((_, index) => (index === page.active ? change : undefined)));
 }
 

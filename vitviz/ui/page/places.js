@@ -115,7 +115,8 @@ export async function changePlace(given) {
     notes.push("This browser does not hand the picture on: drop it here again.");
   }
   rememberPlace(other);
-  stored(() => sessionStorage.setItem(HANDOVER, JSON.stringify({ place: other, database, state: { ...store.state, views }, asked: store.asked, notes })));
+  const handover = { place: other, database, state: { ...store.state, views }, asked: store.asked, notes };
+  stored(() => sessionStorage.setItem(HANDOVER, JSON.stringify(handover)));
   goToOtherPlace();
 }
 
@@ -161,7 +162,8 @@ async function handedOver({ state, asked, database, notes }) {
     const isThere = !hasOwnPicture(known) || known.picture in others;
     views.push(isThere ? known : { ...known, picture: START.state.views[0].picture, pins: [], patches_off: [] });
   }
-  return { state: { ...state, views, panel: isOnDevice && state.panel === "compare" ? "" : state.panel }, asked, pictures: others, given, notes };
+  const panel = isOnDevice && state.panel === "compare" ? "" : state.panel;
+  return { state: { ...state, views, panel }, asked, pictures: others, given, notes };
 }
 
 /**

@@ -69,8 +69,8 @@ export function changed(view, asked, change, isBeside, methods) {
     // A patch of another picture is still one where this picture changes.
     class: (value) => (losesClasses && hasClasses(value) ? null : isGrid && !(isPicture && value?.like) ? withoutPlaces(value) : value),
   };
-  const kept = (/** @type {Values} */ values) =>
-    withValues(Object.fromEntries(Object.entries(values).map(([name, value]) => [name, keeps[kinds[name]] ? keeps[kinds[name]](value) : value])));
+  const keptOf = (/** @type {[string, any]} */ [name, value]) => [name, kinds[name] in keeps ? keeps[kinds[name]](value) : value];
+  const kept = (/** @type {Values} */ values) => withValues(Object.fromEntries(Object.entries(values).map(keptOf)));
   const remaining = kept(asked), method = change.method ?? view.method, { query, ...others } = view.probe_parameters ?? {};
   return {
     asked: remaining,
