@@ -88,7 +88,8 @@ export function forgetChoices() {
  * @param {any} value
  */
 export function setParameter(name, value) {
-  const preset = defaultOf(parametersOf(activeView().method)[name], activePane().facts), change = { [name]: value === preset ? null : value };
+  const preset = defaultOf(parametersOf(activeView().method)[name], activePane().facts);
+  const change = { [name]: value === preset ? null : value };
   store.ask(store.state.views.map((_, index) => (index === page.active ? change : undefined)));
 }
 
