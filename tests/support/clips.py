@@ -10,7 +10,9 @@ from pathlib import Path
 import av
 import numpy as np
 
-CODECS = {".mp4": "libx264", ".mov": "libx264", ".mkv": "libx264", ".webm": "libvpx-vp9", ".avi": "mpeg4"}
+CODECS = dict.fromkeys((".mp4", ".mov", ".mkv", ".ts", ".mts", ".m2ts", ".flv"), "libx264")
+CODECS |= {".webm": "libvpx-vp9", ".avi": "mpeg4", ".gif": "gif", ".apng": "apng", ".mpg": "mpeg1video", ".wmv": "wmv2"}
+FORMATS = {"mjpeg": "yuvj420p", "gif": "rgb8", "apng": "rgba"}
 SOUND_RATE = 44_100
 # Times of frames in 1/1000 second; no two intervals are equal.
 UNEVEN = tuple(int(40 * index + 9 * (index % 3) + index**2 // 4) for index in range(100))
@@ -63,7 +65,7 @@ def write_clip(
     with av.open(str(path), "w", options=options or {}) as container:
         video = container.add_stream(codec, rate=rate)
         video.width, video.height = frames[0].shape[1], frames[0].shape[0]
-        video.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+        video.pix_fmt = FORMATS.get(codec, "yuv420p")
         if times is not None:
             video.codec_context.time_base = Fraction(1, 1000)
         if aspect is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import shlex
 import stat
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -27,16 +28,36 @@ from vitviz.images.colours import COLOR_PROFILES, ColorProfile, conversion_of_po
 from vitviz.images.image_facts import ImageFacts
 from vitviz.images.kinds import start_of
 from vitviz.system.paths import missing, user_path
-from vitviz.video.facts import DEFAULT_LIMITS, OPEN_OPTIONS, TICKS_PER_SECOND, Clip, ClipFacts, ClipLimits, Frame, pyav
+from vitviz.video.facts import (
+    DEFAULT_LIMITS,
+    OPEN_OPTIONS,
+    STRICT_OPTIONS,
+    TICKS_PER_SECOND,
+    Clip,
+    ClipFacts,
+    ClipLimits,
+    Frame,
+    declared_seconds,
+    is_cover,
+    pyav,
+)
 from vitviz.video.writing import add_sound
 
-CLIP_SUFFIXES = (".mp4", ".mov", ".m4v", ".3gp", ".mkv", ".webm", ".avi")
+CLIP_SUFFIXES = (".mp4", ".mov", ".m4v", ".3gp", ".mkv", ".webm", ".avi", ".ts", ".mts", ".m2ts", ".flv")
 EXPECTED = f"expected a clip of these kinds: {', '.join(CLIP_SUFFIXES)}"
+# Of clips of strangers.
 DECODERS = ("h264", "hevc", "av1", "vp8", "vp9", "mpeg4", "mpeg2video", "mjpeg", "prores", "ffv1", "rawvideo")
 # Offset and signature of each container, and still images in the same container as MP4.
-SIGNATURES = ((4, b"ftyp"), (4, b"moov"), (4, b"mdat"), (4, b"wide"), (0, b"\x1aE\xdf\xa3"), (8, b"AVI "))
+SIGNATURES = (
+    *((4, b"ftyp"), (4, b"moov"), (4, b"mdat"), (4, b"wide")),
+    *((0, b"\x1aE\xdf\xa3"), (8, b"AVI "), (0, b"FLV\x01")),
+)
+# The first bytes of the packets of a transport stream, and of one of a camcorder, which numbers them.
+PACKETS, SYNC = (slice(0, 565, 188), slice(4, 581, 192)), b"GGGG"
 STILL_BRANDS = (b"ftypavif", b"ftypavis", b"ftypheic", b"ftypheix", b"ftypmif1", b"ftypmsf1")
 MIN_SIDE = 2
+# Some programs give frames that follow each other at once one time, rounded.
+SAME_TICKS = TICKS_PER_SECOND // 1000
 # A decoder may wait for some packets, or for the first frame that needs no other; hidden frames take time.
 MAX_SILENT_PACKETS = 256
 # Frames a second if the header states no rate.
@@ -54,8 +75,9 @@ ROTATIONS = {
 def is_clip(path: str | os.PathLike[str]) -> bool:
     """Whether the first bytes of a file are the signature of a clip."""
     start = start_of(path)
-    known = any(start.startswith(signature, offset) for offset, signature in SIGNATURES)
-    return known and start[4:12] not in STILL_BRANDS
+    return any(start[packets] == SYNC for packets in PACKETS) or (
+        start[4:12] not in STILL_BRANDS and any(start.startswith(mark, offset) for offset, mark in SIGNATURES)
+    )
 
 
 def read_frame(path: str | os.PathLike[str], index: int = 0, color_profile: ColorProfile = "apply") -> Image.Image:
@@ -94,7 +116,7 @@ class OpenClip:
         path: of its file.
         name: of the clip in messages.
         limits: of its size and length.
-        color_profile: as :func:`open_video` takes it.
+        color_profile, is_trusted: as :func:`open_video` takes them.
 
     Attributes:
         is_cut: whether its end was reached and lies before that of the file, which is longer than the limits.
@@ -104,15 +126,22 @@ class OpenClip:
         ConfigError: the extra is not installed.
     """
 
-    def __init__(self, path: Path, name: str, limits: ClipLimits, color_profile: ColorProfile = "apply") -> None:
-        self.path, self.name, self.limits, self.is_cut = path, name, limits, False
+    def __init__(
+        self, path: Path, name: str, limits: ClipLimits, color_profile: ColorProfile = "apply", is_trusted: bool = True
+    ) -> None:
+        self.path, self.name, self.limits, self.is_cut, self._is_trusted = path, name, limits, False, is_trusted
         self._is_converted = word("color_profile", color_profile, COLOR_PROFILES, ConfigError) == "apply"
-        self._av = pyav()
+        self._container: Any = None
         self._file = _open_regular(path, name, limits.nbytes)
         try:
+            # FFmpeg takes an animated WebP for a picture.
+            program = "magick {} out.gif" if start_of(path)[8:12] == b"WEBP" else "ffmpeg -i {} out.mp4"
+            self._av, self._way_out = pyav(), program.format(shlex.quote(name))
             with self._errors("no clip, or one that is cut short", EXPECTED):
                 # A file object instead of a path, so that its content cannot make FFmpeg open other files or URLs.
-                self._container = self._av.open(self._file, "r", options=OPEN_OPTIONS, metadata_errors="replace")
+                self._container = self._av.open(
+                    self._file, "r", options=OPEN_OPTIONS if is_trusted else STRICT_OPTIONS, metadata_errors="replace"
+                )
                 self._read_header()
         except BaseException:
             self._file.close()
@@ -120,20 +149,26 @@ class OpenClip:
 
     def _read_header(self) -> None:
         streams = self._container.streams
-        self._stream = stream = next((video for video in streams.video if not _is_cover(video)), None)
-        if stream is None:
-            kinds = sorted({stream.type for stream in streams})
-            contents = f"only {' and '.join(kinds)}" if kinds else "nothing"
+        videos = [video for video in streams.video if not is_cover(video)]
+        if not videos:
+            contents = f"only {' and '.join(sorted({each.type for each in streams}))}" if len(streams) else "nothing"
             raise self._refusal(f"{contents} in it, no moving pictures", EXPECTED)
+        # An animated AVIF has a still picture first.
+        self._stream = stream = next((video for video in videos if video.frames != 1), videos[0])
         codec, pixels = stream.codec_context, self.limits.pixels
-        if codec is None or codec.codec.canonical_name not in DECODERS:
-            coding = "unknown" if codec is None else quote(codec.codec.canonical_name)
-            raise self._refusal(f"its pictures are coded as {coding}", f"expected {several(DECODERS, 99)}")
+        coding = "unknown" if codec is None else codec.codec.canonical_name
+        if codec is None or not (self._is_trusted or coding in DECODERS):
+            raise self._refusal(
+                f"its pictures are coded as {quote(coding)}",
+                f"expected {several(DECODERS, 99)}; to convert it: {self._way_out}",
+            )
         width, height = codec.width, codec.height
         if not width or not height:
-            # FFmpeg reports no size beyond some hundred million pixels.
-            problem = "frames of no size, or of one far beyond what is taken"
-            raise self._refusal(problem, f"expected at most {pixels:,} pixels")
+            raise self._refusal(
+                # FFmpeg reports no size beyond some hundred million pixels.
+                "frames of no size, or of one far beyond what is taken",
+                f"expected at most {pixels:,} pixels",
+            )
         if min(width, height) < MIN_SIDE:
             raise self._refusal(f"frames of {width}×{height} pixels", f"expected at least {MIN_SIDE}×{MIN_SIDE}")
         if width * height > pixels:
@@ -144,16 +179,17 @@ class OpenClip:
         codec.thread_count = 1
         self._aspect = stream.sample_aspect_ratio or Fraction(1)
         self._size = self._square_size(width, height)
-        rate = stream.average_rate or stream.guessed_rate or DEFAULT_RATE
-        self._rate = rate if rate > 0 else DEFAULT_RATE
+        rates = stream.average_rate, stream.guessed_rate, DEFAULT_RATE
+        self._rate = next(rate for rate in rates if rate is not None and rate > 0)
         seconds = max(0, self._container.duration or 0) / self._av.time_base
         frames = max(0, stream.frames) or round(seconds * float(self._rate))
         if self.limits.seconds is not None and seconds > self.limits.seconds:
             frames = round(frames * self.limits.seconds / seconds)
         self._check_count(frames)
         self._start_time = Fraction(self._container.start_time or 0, self._av.time_base)
-        audio = streams.audio
-        sound = audio[0].codec_context.codec.canonical_name if audio and audio[0].codec_context is not None else ""
+        # An AVI file has the times at which pictures are decoded.
+        self._is_timed = self._container.format.name != "avi" or not codec.has_b_frames
+        codecs = [audio.codec_context.codec for audio in streams.audio[:1] if audio.codec_context is not None]
         self._decoder = self._decode()
         # The header does not state the rotation; the frames do.
         first = next(self._decoder, None)
@@ -161,7 +197,7 @@ class OpenClip:
             raise self._refusal("not one frame in it")
         self._frames, self._rotation = chain([first], self._decoder), self._rotation_of(first[2])
         upright = self._size[::-1] if self._rotation in (90, 270) else self._size
-        self.facts = ClipFacts(*upright, float(self._rate), frames, sound)
+        self.facts = ClipFacts(*upright, float(self._rate), frames, codecs[0].canonical_name if codecs else "")
 
     def __enter__(self) -> OpenClip:
         return self
@@ -193,7 +229,7 @@ class OpenClip:
 
     def _decode(self) -> Generator[tuple[int, int, Any], None, None]:
         """Index, ticks and frame of every frame."""
-        packets, index, last_ticks, silent = self._container.demux(self._stream), 0, -1, 0
+        packets, index, last_ticks, silent, is_whole = self._container.demux(self._stream), 0, -1, 0, False
         while True:
             with self._errors(f"damaged or cut short at frame {index:,}"):
                 packet = next(packets, None)
@@ -202,8 +238,15 @@ class OpenClip:
                 silent += 1
                 if silent > MAX_SILENT_PACKETS:
                     raise self._refusal(f"{silent:,} packets without a frame to show")
+                # A part of a stream may begin between two pictures that need no other.
+                is_whole = is_whole or packet.is_keyframe
+                if not is_whole:
+                    continue
                 if packet.is_corrupt:
-                    raise self._refusal(f"damaged or cut short at frame {index:,}")
+                    raise self._refusal(
+                        f"a packet is damaged at frame {index:,}",
+                        f"expected a whole clip; for what is left: {self._way_out}",
+                    )
                 frames = packet.decode()
             for frame in frames:
                 if frame.is_corrupt:
@@ -215,32 +258,41 @@ class OpenClip:
                 self._check_count(index + 1)
                 yield index, ticks, frame
                 index, last_ticks, silent = index + 1, ticks, 0
-        self._check_end(last_ticks)
+        self._check_end(index, last_ticks)
 
     def _ticks(self, index: int, last_ticks: int, frame: Any) -> int:
         """The time of a frame; one without a time follows the previous frame at the clip's rate."""
-        if frame.pts is None or not frame.time_base:
+        if frame.pts is None or not frame.time_base or not self._is_timed:
             return last_ticks + max(1, round(TICKS_PER_SECOND / self._rate)) if index else 0
-        seconds = frame.pts * frame.time_base - self._start_time
-        ticks = round(seconds * TICKS_PER_SECOND)
-        if ticks <= last_ticks:
-            last = last_ticks / TICKS_PER_SECOND
-            expected = f"a time after that of the frame before, {last:g}" if index else "0 or more"
-            raise self._refusal(f"frame {index:,} says {float(seconds):g} seconds", f"expected {expected}")
-        return ticks
+        time = frame.pts * frame.time_base
+        # What FFmpeg says of the beginning is an estimate, or nothing.
+        if not index and (time < self._start_time or self._container.start_time is None):
+            self._start_time = time
+        ticks = round((time - self._start_time) * TICKS_PER_SECOND)
+        if ticks < last_ticks - SAME_TICKS:
+            raise self._refusal(
+                f"frame {index:,} says {ticks / TICKS_PER_SECOND:g} seconds",
+                f"expected a time after that of the frame before, {last_ticks / TICKS_PER_SECOND:g}: {self._way_out}",
+            )
+        return max(ticks, last_ticks + 1)
 
     def _image(self, index: int, frame: Any) -> Image.Image:
         size = self._square_size(frame.width, frame.height)
         if size != self._size:
-            actual, expected = (f"{width}×{height} pixels" for width, height in (size, self._size))
-            raise self._refusal(f"frame {index:,} has {actual}", f"expected {expected}, as those before")
+            raise self._refusal(
+                "frame {:,} has {}×{} pixels".format(index, *size),
+                "expected {}×{}, as those before".format(*self._size),
+            )
         if self._rotation_of(frame) != self._rotation:
             raise self._refusal(f"frame {index:,} is turned another way", "expected all frames alike")
         with self._errors(f"frame {index:,} is damaged"):
-            matrix = HD_MATRIX if frame.colorspace == UNSPECIFIED and self._size[1] >= HD_ROWS else None
+            is_hd = frame.colorspace == UNSPECIFIED and self._size[1] >= HD_ROWS
+            mode = "rgba" if any(each.is_alpha for each in frame.format.components) else "rgb24"
             # A process with limits may start no threads.
-            rgb = frame.reformat(*size, "rgb24", src_colorspace=matrix, threads=1)
+            rgb = frame.reformat(*size, mode, src_colorspace=HD_MATRIX if is_hd else None, threads=1)
             image = Image.fromarray(np.ascontiguousarray(rgb.to_ndarray()))
+            if mode == "rgba":
+                image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
         if self._is_converted:
             image = _in_srgb(image, CodePoints(int(frame.color_primaries), int(frame.color_trc)))
         return image.transpose(ROTATIONS[self._rotation]) if self._rotation else image
@@ -262,11 +314,11 @@ class OpenClip:
         if frames > self.limits.frames:
             raise self._refusal(f"{frames:,} frames", f"at most {self.limits.frames:,} are taken")
 
-    def _check_end(self, last_ticks: int) -> None:
+    def _check_end(self, count: int, last_ticks: int) -> None:
         """Refuse a clip that is shorter than its header says; FFmpeg does not notice this in some containers."""
-        declared, seconds = _declared_seconds(self._stream), last_ticks / TICKS_PER_SECOND
+        declared, seconds = declared_seconds(self._stream), last_ticks / TICKS_PER_SECOND + float(self._start_time)
         # Two frames of slack, since the last frame's duration is often missing or rounded.
-        if seconds + 2.5 / float(self._rate) < declared:
+        if seconds + 2.5 * max(1 / self._rate, last_ticks / TICKS_PER_SECOND / max(1, count)) < declared:
             raise self._refusal(f"ends after {seconds:.2f} of {declared:.2f} seconds")
 
     def _refusal(self, problem: str, expected: str = "expected a whole clip") -> ImageError:
@@ -282,6 +334,9 @@ class OpenClip:
         except Exception as error:
             if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
                 raise self._refusal("takes more memory than there is", expected) from None
+            # FFmpeg's answer for a format that is not among the options.
+            if self._container is None and isinstance(error, self._av.ArgumentError):
+                problem, expected = "a kind of file that is not read", f"{EXPECTED}; to convert it: {self._way_out}"
             reason = getattr(error, "strerror", None) or type(error).__name__
             raise self._refusal(f"{problem} ({reason})", expected) from None
 
@@ -291,16 +346,19 @@ def open_video(
     name: str | None = None,
     limits: ClipLimits = DEFAULT_LIMITS,
     color_profile: ColorProfile = "apply",
+    is_trusted: bool = True,
 ) -> OpenClip:
     """Open a clip and decode it in this process.
 
     For a stranger's file use :func:`vitviz.video.isolated_clips.open_video`, which bounds memory and time.
 
     Args:
-        path: of an MP4, QuickTime, Matroska, WebM or AVI file.
+        path: of an MP4, QuickTime, Matroska, WebM or AVI file, a transport stream, or another that FFmpeg reads, such
+            as an animated GIF.
         name: of the clip in messages; None for its path.
         limits: of its size and length.
         color_profile: whether stated primaries and transfer functions are converted to sRGB, by default as a picture's.
+        is_trusted: whether any of FFmpeg's decoders may read it, and containers that few clips have.
 
     Returns:
         The clip, a context manager that closes the file.
@@ -310,7 +368,7 @@ def open_video(
         ConfigError: the extra is not installed.
     """
     path = user_path(path)
-    return OpenClip(path, legible(name or str(path)), limits, color_profile)
+    return OpenClip(path, legible(name or str(path)), limits, color_profile, is_trusted)
 
 
 def _in_srgb(image: Image.Image, points: CodePoints) -> Image.Image:
@@ -326,8 +384,7 @@ def _open_regular(path: Path, name: str, max_bytes: int) -> io.FileIO:
         # Reading a pipe would block, and a device has no end.
         facts = os.stat(path)
         if not stat.S_ISREG(facts.st_mode):
-            kind = "a folder" if path.is_dir() else "a pipe, a socket or a device"
-            raise ImageError(f"{name}: {kind}; {EXPECTED}")
+            raise ImageError(f"{name}: {'a folder' if path.is_dir() else 'a pipe, a socket or a device'}; {EXPECTED}")
         if facts.st_size > max_bytes:
             raise ImageError(f"{name}: {facts.st_size:,} bytes; at most {max_bytes:,} are taken")
         if not facts.st_size:
@@ -337,23 +394,3 @@ def _open_regular(path: Path, name: str, max_bytes: int) -> io.FileIO:
         raise ImageError(f"{name}: {missing(path, f'; {EXPECTED}')}") from None
     except OSError as error:
         raise ImageError(f"{name}: cannot be read ({error.strerror}); {EXPECTED}") from None
-
-
-def _is_cover(stream: Any) -> bool:
-    """Whether a stream is the cover picture of an audio file."""
-    disposition = getattr(stream, "disposition", 0)
-    return "attached_pic" in str(getattr(disposition, "name", disposition) or "").lower()
-
-
-def _declared_seconds(stream: Any) -> float:
-    """The duration that a Matroska or AVI file states; in other containers FFmpeg itself notices a missing end."""
-    fields = (stream.metadata or {}).get("DURATION", "").split(":")
-    try:
-        if len(fields) == 3:
-            hours, minutes, seconds = map(float, fields)
-            return 3600 * hours + 60 * minutes + seconds
-        if stream.container.format.name == "avi" and stream.frames and stream.average_rate:
-            return float(stream.frames / stream.average_rate)
-    except (ValueError, OverflowError, ZeroDivisionError):
-        pass
-    return 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,9 +15,11 @@ from vitviz.errors.kinds import ConfigError
 
 # Ticks are those of MPEG.
 TICKS_PER_SECOND = 90_000
-# Only these read a stranger's file; FFmpeg has others that open further files or URLs, or generate pictures.
-DEMUXERS = ("mov", "mp4", "m4a", "3gp", "3g2", "mj2", "matroska", "webm", "avi")
-OPEN_OPTIONS = {"format_whitelist": ",".join(DEMUXERS), "enable_drefs": "0"}
+# FFmpeg has others that open further files or URLs, or make pictures of text. A stranger's file is read by the first.
+DEMUXERS = ("mov", "mp4", "m4a", "3gp", "3g2", "mj2", "matroska", "webm", "avi", "mpegts", "flv")
+OWN_DEMUXERS = (*DEMUXERS, "mpeg", "asf", "ogg", "dv", "mxf", "gif", "apng")
+STRICT_OPTIONS = {"format_whitelist": ",".join(DEMUXERS), "enable_drefs": "0"}
+OPEN_OPTIONS = {**STRICT_OPTIONS, "format_whitelist": ",".join(OWN_DEMUXERS)}
 
 
 def pyav() -> Any:
@@ -122,3 +125,18 @@ class Clip(Protocol):
 
     def add_sound(self, video: Path, start: int, output: Path) -> None:
         """Write a video with this clip's sound, as :func:`vitviz.video.writing.add_sound` does."""
+
+
+def is_cover(stream: Any) -> bool:
+    """Whether a stream is the cover picture of an audio file."""
+    disposition = getattr(stream, "disposition", 0)
+    return "attached_pic" in str(getattr(disposition, "name", disposition) or "").lower()
+
+
+def declared_seconds(stream: Any) -> float:
+    """The duration that a Matroska or AVI file states; in other containers FFmpeg itself notices a missing end."""
+    match = re.fullmatch(r"(\d+):(\d+):(\d+\.?\d*)", (stream.metadata or {}).get("DURATION", ""), re.ASCII)
+    if match is not None:
+        return 3600 * float(match[1]) + 60 * float(match[2]) + float(match[3])
+    is_stated = stream.container.format.name == "avi" and stream.frames and stream.average_rate
+    return float(stream.frames / stream.average_rate) if is_stated else 0.0

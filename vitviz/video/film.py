@@ -45,7 +45,7 @@ def film(
     Needs the package av, which the extra ``video`` installs.
 
     Args:
-        source: the clip: an MP4, QuickTime, Matroska, WebM or AVI file.
+        source: the clip, of a kind that :func:`vitviz.video.clips.open_video` opens.
         model, fit, resolution: as :func:`vitviz.analyze` takes them.
         output: path of the video, ``.mp4`` or ``.mkv``; an existing file is overwritten.
         method, parameters: the map of every frame, and its parameters by name, as :meth:`vitviz.Analysis.map` takes

@@ -41,7 +41,7 @@ def warm_up() -> None:
 
 def read_clip(ask: Ask, path: Path, name: str, limits: ClipLimits, color_profile: ColorProfile) -> Parts:
     """The facts in the header; then for each count of frames to skip, how many were skipped, and for 0 the next."""
-    with open_here(path, name, limits, color_profile) as clip:
+    with open_here(path, name, limits, color_profile, is_trusted=False) as clip:
         yield asdict(clip.facts), b""
         while True:
             if count := ask():
@@ -54,7 +54,7 @@ def read_clip(ask: Ask, path: Path, name: str, limits: ClipLimits, color_profile
 
 def read_frame(ask: Ask, path: Path, name: str, limits: ClipLimits, color_profile: ColorProfile, index: int) -> Parts:
     """One frame as :func:`vitviz.images.isolated_pictures.read_picture` reads a picture."""
-    with open_here(path, name, limits, color_profile) as clip:
+    with open_here(path, name, limits, color_profile, is_trusted=False) as clip:
         yield {"pixels": clip.facts.width * clip.facts.height}, b""
         ask()
         skipped = 0
@@ -120,8 +120,9 @@ class IsolatedClip:
         if not isinstance(ticks, int) or ticks <= self._last_ticks or len(content) != 3 * width * height:
             raise self._child.answer_error()
         self._count, self._last_ticks = self._count + 1, ticks
-        levels = np.frombuffer(content, np.uint8).reshape(height, width, 3)
-        return Frame(self._count - 1, ticks, Image.fromarray(levels))
+        return Frame(
+            self._count - 1, ticks, Image.fromarray(np.frombuffer(content, np.uint8).reshape(height, width, 3))
+        )
 
     def add_sound(self, video: Path, start: int, output: Path) -> None:
         """As :meth:`vitviz.video.clips.OpenClip.add_sound`, in another child.
@@ -132,9 +133,10 @@ class IsolatedClip:
         """
         max_bytes = self._path.stat().st_size + video.stat().st_size + CONTAINER_BYTES
         limits = replace(CLIP_LIMITS, cpu_seconds=JOIN_SECONDS, wall_seconds=4 * JOIN_SECONDS, file_bytes=max_bytes)
-        sound = self._path if self.facts.sound else None
-        arguments = (video.absolute(), start, sound, output.absolute(), self.name, self._seconds)
-        with self._worker.child(f"{__name__}:write_sound", arguments, limits, ImageError, self.name) as child:
+        paths = video.absolute(), start, self._path if self.facts.sound else None, output.absolute()
+        with self._worker.child(
+            f"{__name__}:write_sound", (*paths, self.name, self._seconds), limits, ImageError, self.name
+        ) as child:
             child.part()
 
 

@@ -94,9 +94,13 @@ class VideoRequest:
         self.to_batch_request()
         if isinstance(self.style.scale, FittedScale):
             raise ConfigError("style: its scale was fitted to other maps; expected the name of a scale, or None")
-        expected = f"a number of seconds from 0 to {MAX_SMOOTHING_SECONDS:g}"
-        within = (lambda value: 0 <= value <= MAX_SMOOTHING_SECONDS, expected, ConfigError)
-        number("smoothing_seconds", self.smoothing_seconds, *within)
+        number(
+            "smoothing_seconds",
+            self.smoothing_seconds,
+            lambda value: 0 <= value <= MAX_SMOOTHING_SECONDS,
+            f"a number of seconds from 0 to {MAX_SMOOTHING_SECONDS:g}",
+            ConfigError,
+        )
         if not MIN_SIDE <= integer("longest_side", self.longest_side, 1) <= MAX_SIDE:
             raise ConfigError(f"longest_side = {self.longest_side}: expected {MIN_SIDE} to {MAX_SIDE} pixels")
 
@@ -246,11 +250,9 @@ def render_video(
             put(whole, output)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{output}: cannot be written ({getattr(error, 'strerror', None) or error})") from None
-    sound = facts.sound
-    if sound:
-        sound += ", as it was" if container.can_hold(sound) else f", encoded as {SOUND_CODEC} for {container.suffix}"
-    seconds, caption = time.monotonic() - started, painter.clip_caption()
-    return VideoSummary(len(maps.values), seconds, sound, caption, replaced, maps.assumptions)
+    change = "as it was" if container.can_hold(facts.sound) else f"encoded as {SOUND_CODEC} for {container.suffix}"
+    sound, seconds = f"{facts.sound}, {change}" if facts.sound else "", time.monotonic() - started
+    return VideoSummary(len(maps.values), seconds, sound, painter.clip_caption(), replaced, maps.assumptions)
 
 
 def _compute(request: VideoRequest, encoder: Encoder, clip: Clip, batch_size: int, report: Report) -> ClipMaps:
