@@ -4,7 +4,6 @@ import { defaultOf } from "./defaults.js";
 import { STEPS } from "./guide_steps.js";
 import { closeMenus } from "./menus.js";
 import { activePane, activeView, missing, models, page, panes, store, widenedPictures } from "./page.js";
-import { answeredBy } from "./question_rule.js";
 import { METHODS } from "./settings.js";
 import { analysisKey, isEqual, isPaired, MAX_PINS } from "./store.js";
 import { queryOf } from "./token_names.js";
@@ -53,18 +52,13 @@ export function chooseMethod(method) {
 }
 
 /**
- * The parameters that a method would have, were it chosen.
- * @param {string} method
- */
-export const parametersWith = (method) =>
-  (method === activeView().method ? activeView().parameters : answeredBy(store.asked[page.active], method, METHODS));
-
-/**
  * Show a map that was shown small, and ask what it answers.
+ * @param {number} index of its view
  * @param {string} method
  * @param {Record<string, any>} parameters
  */
-export function chooseMap(method, parameters) {
+export function chooseMap(index, method, parameters) {
+  page.active = index;
   chooseMethod(method);
   const others = Object.fromEntries(METHODS[method].parameters.map(({ name }) => [name, null]));
   store.ask(store.state.views.map((_, index) => (index === page.active ? { ...others, ...parameters } : undefined)));

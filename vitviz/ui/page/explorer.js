@@ -100,7 +100,7 @@ function showControls() {
  * @param {Pane} pane
  */
 function clearFindings(pane) {
-  if (pane.index === page.active || pane.index === 0) {
+  if (pane.index === page.active || pane.index === 0 || pane === panels.comparison?.pane) {
     panels.clear();
     probes.clear();
     panels.requested = probes.requested = "";

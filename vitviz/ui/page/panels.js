@@ -2,7 +2,7 @@
 
 import { namesOfHidden, showAnswer } from "./answer.js";
 import { runInPanel } from "./analyses.js";
-import { chooseMap, parametersWith } from "./choices.js";
+import { chooseMap } from "./choices.js";
 import { create, createButton, createCanvas, find, findAll, setText, tableRow } from "./dom.js";
 import { lookOfPanels } from "./look.js";
 import { computedBy, offeredMethods } from "./map_sources.js";
@@ -12,6 +12,8 @@ import { fromBase64, readPack } from "./packs.js";
 import { activePane, activeTarget, activeView, page, requests, store } from "./page.js";
 import { withoutToken } from "./pane.js";
 import { showPredictions } from "./predictions.js";
+import { answeredBy, withValues } from "./question_rule.js";
+import { differenceOfMethod, lineOfQuestion } from "./question_words.js";
 import { withoutNaN } from "./scales.js";
 import { backend, METHODS } from "./settings.js";
 import { analysisKey } from "./store.js";
@@ -43,6 +45,12 @@ const signed = (text) => (text.startsWith("-") ? `−${text.slice(1)}` : `+${tex
 function shares(values) {
   const sum = values.reduce((total, value) => (value > 0 ? total + value : total), 0) || 1;
   return values.map((value) => value / sum);
+}
+
+/** What all methods are asked: of likeness to a patch, every token begins at all patches. */
+function askedOfAll() {
+  const target = activeTarget(), asked = withValues(store.asked[page.active], { target });
+  return target?.patch ? { query: "patches", ...asked } : asked;
 }
 
 /** @param {string} text */
@@ -80,13 +88,16 @@ export class Panels {
     find("hide").hidden = state.panel !== "switches";
     find("rank").setAttribute("aria-pressed", Boolean(this.ranking));
     if (!facts) return;
-    const { key } = lookOfPanels();
-    if (this.lookKey !== key) {
+    const { key } = lookOfPanels(), isGone = this.comparison && !state.views[this.comparison.pane.index];
+    // Maps of B are none of A.
+    if (isGone) this.comparison = null;
+    if (isGone || this.lookKey !== key) {
       this.lookKey = key;
       this.drawCards();
     }
     const hasTarget = model.labels.length > 0 || model.reads_text || activeTarget() !== null;
     for (const name of ["compare-start", "rank"]) find(name).disabled = !hasTarget;
+    setText(find("question"), hasTarget ? this.comparison?.line ?? lineOfQuestion(askedOfAll(), facts, model) : "");
     for (const hint of findAll(".vx-no-score")) setText(hint, hasTarget ? "" : NO_SCORE);
   }
 
@@ -104,10 +115,13 @@ export class Panels {
   /** Show every map as soon as it is there, the cheap ones first; their scores follow. */
   compare() {
     if (find("compare-start").disabled || !activePane().facts) return;
-    const pane = activePane(), { uid } = pane.facts, target = activeTarget();
-    const asked = Object.fromEntries(offeredMethods(pane.facts, pane.model).map(({ name }) => [name, parametersWith(name)]));
+    const pane = activePane(), { uid } = pane.facts, offered = offeredMethods(pane.facts, pane.model), question = askedOfAll();
+    const asked = Object.fromEntries(offered.map(({ name }) => [name, answeredBy(question, name, METHODS)]));
     requests.keepOnly("compare", []);
-    const comparison = { pane, asked, packs: /** @type {Record<string, Tensors>} */ ({}), scores: null, failure: "" };
+    const comparison = {
+      pane, question, line: lineOfQuestion(question, pane.facts, pane.model), asked, packs: /** @type {Record<string, Tensors>} */ ({}),
+      scores: null, failure: "",
+    };
     this.comparison = comparison;
     const say = (/** @type {string} */ text) => { find("compare-said").textContent = text; };
     const fail = (/** @type {string} */ text) => {
@@ -117,10 +131,10 @@ export class Panels {
       say(text);
     };
     this.drawCards();
+    store.refresh();
     say("");
     const takes = (/** @type {Method} */ { computed_by: by }) => ["page", "quick", "run"].indexOf(by);
-    const offered = offeredMethods(pane.facts, pane.model).sort((one, other) => takes(one) - takes(other));
-    for (const { name } of offered) {
+    for (const { name } of offered.sort((one, other) => takes(one) - takes(other))) {
       const done = (/** @type {ArrayBuffer} */ content) => {
         if (this.comparison !== comparison) return;
         comparison.packs[name] = readPack(content);
@@ -129,12 +143,12 @@ export class Panels {
       const body = { uid, method: name, parameters: asked[name] };
       const decoded = (/** @type {any} */ reply) => done(fromBase64(reply.content).buffer);
       if (computedBy(name, Object.keys(asked[name]), pane.facts) === "run")
-        runInPanel(`compare ${name}`, uid + name, { kind: "map", ...body }, decoded, fail);
+        runInPanel(`compare ${name}`, JSON.stringify(body), { kind: "map", ...body }, decoded, fail);
       else backend.map(body).then(done, (error) => fail(reasonOf(error)));
     }
     const withoutTarget = (/** @type {[string, any]} */ [name, { target: _, ...others }]) => [name, others];
     const parameters = Object.fromEntries(Object.entries(asked).map(withoutTarget));
-    const body = { kind: "compare", uid, parameters, target };
+    const body = { kind: "compare", uid, parameters, target: question.target ?? null };
     runInPanel("compare", JSON.stringify(body), body, (/** @type {any} */ reply) => {
       if (this.comparison === comparison) this.showScores(reply);
     }, fail);
@@ -171,7 +185,7 @@ export class Panels {
    * @param {boolean} isUnfolded
    */
   card(method, isUnfolded) {
-    const { packs, pane, asked, scores, failure } = this.comparison, { title, interpretation } = METHODS[method];
+    const { packs, pane, question, asked, scores, failure } = this.comparison, { title, interpretation } = METHODS[method];
     const drawnOf = (/** @type {any} */ { values, metadata: { self } }) => withoutToken(values, self && Number(self)),
       visibleValues = drawnOf(packs[method]);
     const isShared = find("compare-scale").checked, isSigned = packs[method].metadata.signed === "true";
@@ -189,7 +203,7 @@ export class Panels {
     const open = createButton({
       className: "vx-button",
       textContent: "Show",
-      onclick: () => chooseMap(method, asked[method]),
+      onclick: () => chooseMap(pane.index, method, asked[method]),
       "aria-label": `Show ${title} on the picture`,
     });
     canvas.setAttribute("role", "img");
@@ -198,6 +212,7 @@ export class Panels {
       "figcaption",
       {},
       create("b", { textContent: title }),
+      create("p", { className: "vx-asked", textContent: differenceOfMethod(method, question, pane.facts, pane.model) }),
       create("p", { textContent: interpretation }),
       open,
       scores ? scoresOf(method, scores, isUnfolded) : create("p", { textContent: failure ? "" : "Its scores follow …" }),

@@ -13,7 +13,7 @@ import { offerActions } from "./save.js";
 import { backend, START } from "./settings.js";
 import { analysisKey } from "./store.js";
 import { notifyOnceShown, takePicture } from "./uploads.js";
-import { probes } from "./widgets.js";
+import { panels, probes } from "./widgets.js";
 
 const link = location.search + location.hash, opensLink = backend.has("links") && isLink(link);
 // Whatever a link shows, the server has it.
@@ -28,7 +28,7 @@ function begin() {
   offerActions();
 
   /** @type {any} */ (element).explorer = {
-    backend, panes, difference: () => page.difference, store, requests, timings, latest, probes, describe,
+    backend, panes, difference: () => page.difference, store, requests, timings, latest, probes, panels, describe,
     map: (/** @type {Query} */ query) => Array.from(panes[0].values(query) ?? []),
     settled: () => !page.isOpening && !requests.running && isSettled() && latest.version === store.version,
   };
