@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,6 +93,22 @@ def test_a_full_disk_behind_the_standard_output_is_one_line(
         assert capsys.readouterr().err.splitlines()[-1] == (
             "vitviz: the standard output cannot be written (No space left on device)"
         )
+
+
+def test_a_file_is_whole_where_the_standard_output_takes_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: list[bytes] = []
+
+    class Raw(io.RawIOBase):
+        def writable(self) -> bool:
+            return True
+
+        def write(self, content: Any) -> int:
+            parts.append(bytes(content[:1000]))
+            return len(parts[-1])
+
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(Raw(), write_through=True))  # type: ignore[type-var]
+    assert main(["rollout", str(EXAMPLE), "-o", "-"]) == 0
+    assert len(parts) > 10 and b"".join(parts).endswith(b"IEND\xaeB`\x82")
 
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])

@@ -65,9 +65,11 @@ def flush_output(content: bytes = b"") -> None:
     """
     try:
         sys.stdout.flush()
-        if content:
-            sys.stdout.buffer.write(content)
-            sys.stdout.flush()
+        rest = memoryview(content)
+        while rest:
+            # Without a buffer, as PYTHONUNBUFFERED has it, a part may be written.
+            rest = rest[sys.stdout.buffer.write(rest) :]
+        sys.stdout.flush()
     except OSError as error:
         # Python would complain when it flushes the rest at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
