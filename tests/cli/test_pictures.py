@@ -70,7 +70,7 @@ def test_one_model_serves_all_pictures_and_one_that_fails_is_a_line(
     written = {path.relative_to(output).as_posix() for path in output.rglob("*.png")}
     assert written == {"cat.rollout.png", "more/cat.rollout.png", "my photo.rollout.png"}
     printed = capsys.readouterr()
-    assert f"{photos}: 1 file left out, not pictures: notes.txt" in printed.out
+    assert f"{photos}: 1 file left out: notes.txt (not a picture)" in printed.out
     [error] = printed.err.splitlines()
     assert error.startswith(f"vitviz: {broken}: ") and "broken.png: broken" not in error
     with Image.open(output / "my photo.rollout.png") as image:
@@ -95,7 +95,7 @@ def test_a_folder_without_pictures_says_what_is_in_it(tmp_path: Path, capsys: Ca
     (tmp_path / "notes.txt").write_text("buy film")
     assert main(["rollout", str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"vitviz: {tmp_path}: no picture in it: 1 file left out, not pictures: notes.txt;")
+    assert error.startswith(f"vitviz: {tmp_path}: no picture in it: 1 file left out: notes.txt (not a picture);")
     assert error.count("\n") == 1
 
 

@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         Image.new("RGB", (20 + number, 16), (number, 0, 0)).save(pictures / f"{number}.png")
     paths = [str(pictures / f"{number}.png") for number in range(COUNT)]
     table = datasets.Dataset.from_dict({"image": paths, "label": list(range(COUNT))})
-    table = table.cast_column("image", datasets.Image())
+    table = table.cast_column("image", datasets.Image()).cast_column("label", datasets.ClassLabel(names=list("abcde")))
     (tmp_path / "set" / "data").mkdir(parents=True)
     for split, rows in (("train", table), ("test", table.select([0, 1]))):
         rows.to_parquet(str(tmp_path / "set" / "data" / f"{split}-00000-of-00001.parquet"))
@@ -44,6 +44,7 @@ def test_a_split_gives_its_pictures_with_keys_of_their_own(folder: Path) -> None
     assert [open_image(item.source).width for item in items] == [20 + number for number in range(COUNT)]
     assert [item.key for item in items] == [f"train#{number} {number}.png" for number in range(COUNT)]
     assert [item.key for item in read_items(source)] == [item.key for item in items]
+    assert [item.label for item in items] == list("abcde")
     assert len(list(read_items(f"hf:datasets/{folder}:test"))) == 2
     assert reader_of(source).streams
 
@@ -66,7 +67,7 @@ def test_a_batch_reads_it(folder: Path, make_model: Callable[..., Model], tmp_pa
         ("", "image", r"2 splits; expected hf:datasets/.*:SPLIT with one of '(train|test)' or '(train|test)'"),
         (":valid", "image", "no split 'valid'; expected "),
         (":train", "photo", "no column 'photo'; expected --column with one of 'image' or 'label'"),
-        (":train", "label", "row 0 has int; expected the bytes of a picture"),
+        (":train", "label", "train#0: int found; expected the bytes or the path of a picture"),
         ("-of-nobody:train", "image", "cannot be read "),
     ],
 )

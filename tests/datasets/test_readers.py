@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+import stat
 import sys
 import tarfile
 import unicodedata
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,7 +21,7 @@ from PIL import Image
 
 from vitviz import DataError, open_image
 from vitviz.datasets import Item, read_items
-from vitviz.images.kinds import described, picture_files
+from vitviz.images.kinds import HIDDEN, NO_PICTURE, left_out, picture_files, why_left_out
 
 NAMES = ("a.png", "b b.png", "inside/c.png", "é.png")
 
@@ -68,7 +71,14 @@ def of_parquet_of_bytes(photos: Path) -> str:
     return str(folder)
 
 
-SOURCES = (of_folder, of_pattern, of_list, of_tar, of_parquet, of_parquet_of_bytes)
+def of_zip(photos: Path) -> str:
+    with zipfile.ZipFile(photos.parent / "photos.ZIP", "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(photos.rglob("*")):
+            archive.write(path, path.relative_to(photos.parent))
+    return str(photos.parent / "photos.ZIP")
+
+
+SOURCES = (of_folder, of_pattern, of_list, of_tar, of_zip, of_parquet, of_parquet_of_bytes)
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.__name__)
@@ -84,7 +94,7 @@ def of_all(photos: Path) -> str:
     return str(photos / "*")
 
 
-@pytest.mark.parametrize("source", [of_folder, of_all, of_tar])
+@pytest.mark.parametrize("source", [of_folder, of_all, of_tar, of_zip])
 def test_the_content_of_a_file_decides_and_other_files_are_counted(photos: Path, source: Callable[[Path], str]) -> None:
     (photos / "no ending").write_bytes((photos / "a.png").read_bytes())
     for name in ("._a.png", ".DS_Store", "Thumbs.db"):
@@ -94,9 +104,11 @@ def test_the_content_of_a_file_decides_and_other_files_are_counted(photos: Path,
         sources = {Path(item.key).name: item.source for item in items}
         assert {"a.png", "no ending"} < set(sources)
         assert open_image(sources["no ending"]).size == (8, 5)
-        assert (items.left_out_count, len(items.left_out_names)) == ((2, 2) if source is of_all else (3, 3))
         # A star takes no hidden files.
-        assert source is of_all or any(name.endswith("._a.png (hidden)") for name in items.left_out_names)
+        expected = {"notes.txt": NO_PICTURE, "table.csv": NO_PICTURE} | (
+            {} if source is of_all else {"._a.png": HIDDEN}
+        )
+        assert {Path(name).name: why for name, why in items.left_out} == expected
 
 
 @pytest.mark.skipif(os.name != "posix", reason="there are no pipes in folders")
@@ -105,12 +117,9 @@ def test_links_to_nothing_and_pipes_are_counted_and_called_so(photos: Path) -> N
     os.mkfifo(photos / "pipe.jpg")
     items = read_items(str(photos))
     assert [item.key for item in items] == sorted(NAMES)
-    assert (items.left_out_count, items.left_out_names[0]) == (4, "gone.jpg (a link to nothing)")
+    assert (len(items.left_out), items.left_out[0]) == (4, ("gone.jpg", "a link to nothing"))
     others = picture_files(photos.glob("*.jpg"), photos)[1]
-    assert [described(path, path.name) for path in others] == [
-        "gone.jpg (a link to nothing)",
-        "pipe.jpg (a pipe, a socket or a device)",
-    ]
+    assert [why_left_out(path) for path in others] == ["a link to nothing", "a pipe, a socket or a device"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names are UTF-8")
@@ -145,7 +154,9 @@ def test_names_that_lead_out_of_an_archive_are_only_names(photos: Path, tmp_path
 def test_a_wrong_source_is_one_sentence(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
-    (tmp_path / "broken.tar").write_bytes(b"no archive" * 100)
+    (tmp_path / "a.rar").touch()
+    for name in ("broken.tar", "broken.zip"):
+        (tmp_path / name).write_bytes(b"no archive" * 100)
     (tmp_path / "broken.parquet").write_bytes(b"no table" * 100)
     (tmp_path / "bytes.txt").write_bytes(os.urandom(100) + b"\xff")
     of_tar(photos)
@@ -154,7 +165,9 @@ def test_a_wrong_source_is_one_sentence(photos: Path, tmp_path: Path, monkeypatc
     of_parquet(photos)
     pyarrow.parquet.write_table(pa.table({"image": [1, 2]}), tmp_path / "numbers.parquet")
     for source, column, words in (
-        ("absent", "image", f"no such file or folder in {tmp_path}, or of an unknown kind; expected "),
+        ("absent", "image", f"no such file or folder in {tmp_path}; expected "),
+        ("a.rar", "image", "a file of no such kind; expected "),
+        ("broken.zip", "image", "damaged archive"),
         ("absent.jpg", "image", "no such file or folder"),
         ("empty", "image", "no picture in it; expected a folder with pictures"),
         ("none*.png", "image", "no picture in it; expected a pattern"),
@@ -189,12 +202,12 @@ def test_links_to_folders_are_followed_and_loops_end_and_are_named(photos: Path,
     items = read_items(tmp_path / "set")
     assert [item.key for item in items] == expected
     assert [open_image(item.source).width for item in items] == [8, 10, 10]
-    reason = "(a link to a folder that leads to it)"
-    assert items.left_out_names == [f"{name} {reason}" for name in ("all/loop", "cat/up", "dog/up")]
+    reason = "a link to a folder that leads to it"
+    assert items.left_out == [(name, reason) for name in ("all/loop", "cat/up", "dog/up")]
     for pattern in ("set/**/*.png", "set/*"):
         items = read_items(tmp_path / pattern)
         assert sorted(item.key for item in items) == [f"{tmp_path}/set/{name}" for name in expected]
-    assert items.left_out_count == 3
+    assert len(items.left_out) == 3
 
 
 def test_a_folder_that_cannot_be_read_is_named(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,17 +220,18 @@ def test_a_folder_that_cannot_be_read_is_named(photos: Path, monkeypatch: pytest
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "inside")
     items = read_items(photos)
     assert [item.key for item in items] == ["a.png", "b b.png", "é.png"]
-    assert items.left_out_names[0] == "inside (a folder that cannot be read)"
+    assert items.left_out[0] == ("inside", "a folder that cannot be read")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le with mark"])
 def test_a_list_may_be_made_on_windows(photos: Path, encoding: str) -> None:
     names = ["a.png", "", "inside\\c.png", "é.png", "b b.png"]
     text = "\ufeff" * ("mark" in encoding) + "\r\n".join([*names, names[0]])
-    (photos / "list.txt").write_bytes(text.encode(encoding.removesuffix(" with mark")))
-    items = list(read_items(photos / "list.txt"))
-    assert [item.key for item in items] == ["a.png", "inside/c.png", "é.png", "b b.png"]
-    assert [open_image(item.source).width for item in items] == [8, 10, 11, 9]
+    (photos / "LIST.TXT").write_bytes(text.encode(encoding.removesuffix(" with mark")))
+    items = read_items(photos / "LIST.TXT")
+    found = {item.key: open_image(item.source).width for item in items}
+    assert list(found.items()) == [("a.png", 8), ("inside/c.png", 10), ("é.png", 11), ("b b.png", 9)]
+    assert items.left_out == [("a.png", "named before")]
 
 
 @pytest.mark.parametrize(("encoding", "word"), [("utf-16-le", "null characters"), ("cp1252", "codec")])
@@ -231,18 +245,25 @@ def test_a_list_of_another_encoding_is_refused_with_what_to_save(photos: Path, e
 def test_a_list_names_pictures_as_they_are_on_disk(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decomposed = unicodedata.normalize("NFD", "ü.png")
-    for name in (decomposed, "space.png "):
+    decomposed = unicodedata.normalize("NFD", "ü")
+    for name in (f"{decomposed}.png", "space.png ", f"{decomposed}/ü.png", "#1.png"):
+        (photos / name).parent.mkdir(exist_ok=True)
         (photos / name).write_bytes((photos / "a.png").read_bytes())
     monkeypatch.setenv("HOME", str(photos))
-    (tmp_path / "list.txt").write_text("~/ü.png\nphotos/space.png \n  photos/a.png \nphotos/gone.png\n", "utf-8")
-    items = {item.key: item.source for item in read_items(tmp_path / "list.txt")}
-    assert items == {
-        "~/ü.png": photos / decomposed,
+    lines = ["~/ü.png", "photos/space.png ", "  photos/a.png ", "# gone:", "photos/gone.png", "~/ü/ü.png", "~/#1.png"]
+    (tmp_path / "list.txt").write_text("\n".join([*lines, '"photos\\b b.png"', ""]), "utf-8")
+    items = read_items(tmp_path / "list.txt")
+    assert {item.key: item.source for item in items} == {
+        "~/ü.png": photos / f"{decomposed}.png",
         "photos/space.png ": photos / "space.png ",
         "photos/a.png": photos / "a.png",
         "photos/gone.png": photos / "gone.png",
+        # A name with two ways to compose a letter.
+        "~/ü/ü.png": photos / decomposed / "ü.png",
+        "~/#1.png": photos / "#1.png",
+        "photos/b b.png": photos / "b b.png",
     }
+    assert items.left_out == [("# gone:", "a comment")]
 
 
 def test_a_table_beside_pictures_adds_its_own(photos: Path) -> None:
@@ -256,7 +277,7 @@ def test_a_table_beside_pictures_adds_its_own(photos: Path) -> None:
     pyarrow.parquet.write_table(pa.table({"file_name": ["a.png"]}), photos / "other.parquet")
     items = read_items(photos)
     assert [item.key for item in items] == [*sorted(NAMES), "metadata.parquet#1 dog/1.png", "metadata.parquet#2"]
-    assert "other.parquet (a table without a column 'image')" in items.left_out_names
+    assert ("other.parquet", "a table without a column 'image'") in items.left_out
 
 
 def test_a_table_may_hold_paths(photos: Path) -> None:
@@ -292,10 +313,83 @@ def test_links_and_replaced_members_of_an_archive_are_as_tar_unpacks_them(photos
         "hard.png": 8,
         "set/cat/1.png": 9,
     }
-    reason = "(a link to nothing in the archive, or back to its own folder)"
-    assert items.left_out_names == [
-        f"store/cat/loop {reason}",
-        f"gone.png {reason}",
-        "pipe.png (a pipe, a device, or larger than 1 GiB)",
+    reason = "a link to nothing in the archive, or back to its own folder"
+    assert items.left_out == [
+        *((name, reason) for name in ("store/cat/loop", "set/cat/loop/cat", "gone.png")),
+        ("pipe.png", "a pipe, a device, or larger than 1 GiB"),
+        ("__MACOSX/._1.png", HIDDEN),
     ]
-    assert items.left_out_count == 4
+
+
+def test_links_and_replaced_members_of_a_zip_archive_count_once(photos: Path, tmp_path: Path) -> None:
+    contents = [(photos / name).read_bytes() for name in NAMES]
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+        link = zipfile.ZipInfo("late.png")
+        link.external_attr = (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(link, "cat/1.png")
+        archive.writestr("cat/1.png", contents[0])
+        archive.writestr("cat/1.png", contents[1])
+        with archive.open("../big.png", "w", force_zip64=True) as file:
+            file.write(contents[2])
+        archive.writestr("__MACOSX/cat/._1.png", b"of a file manager")
+    items = read_items(tmp_path / "a.zip")
+    assert {item.key: open_image(item.source).width for item in items} == {
+        "cat/1.png": 9,
+        "late.png": 9,
+        "../big.png": 10,
+    }
+    assert items.left_out == [("__MACOSX/cat/._1.png", HIDDEN)]
+
+
+def test_members_of_a_zip_archive_that_cannot_be_read_are_named(photos: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for name in ("0.png", "1.png", "2.png", "utf--.png", "cp-.png"):
+            archive.writestr(name, (photos / "a.png").read_bytes())
+    content = (
+        (tmp_path / "a.zip").read_bytes().replace(b"utf--", "utfé".encode()).replace(b"cp-", "cpé".encode("cp437"))
+    )
+    broken = bytearray(content)
+    entries = [content.index(b"PK\x01\x02")]
+    entries.append(content.index(b"PK\x01\x02", entries[0] + 1))
+    # A flag says that the first is encrypted, the second has an unknown compression, and the third is damaged.
+    broken[entries[0] + 8], broken[entries[1] + 10] = 1, 99
+    broken[content.index(b"2.png") + len("2.png") + 40] ^= 255
+    (tmp_path / "a.zip").write_bytes(broken)
+    items = read_items(tmp_path / "a.zip")
+    # Names are UTF-8 also where no flag says so, as macOS writes them.
+    assert [item.key for item in items] == ["utfé.png", "cpé.png"]
+    rare = "damaged, or compressed in a rare way"
+    assert items.left_out == [("0.png", "encrypted"), ("1.png", rare), ("2.png", rare)]
+
+
+def test_an_archive_may_be_of_links(photos: Path, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
+        archive.add(photos / "a.png", "store/1.png")
+        for number in range(2000):
+            link = tarfile.TarInfo(f"set/{number}.png")
+            link.type, link.linkname = tarfile.SYMTYPE, "../store/1.png"
+            archive.addfile(link)
+    assert len(list(read_items(tmp_path / "a.tar.gz"))) == 2001
+
+
+def test_a_table_may_state_classes(photos: Path) -> None:
+    cells = [(photos / "a.png").read_bytes()] * 4
+    features = {"info": {"features": {"label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}}}
+    numbers = pa.table({"image": cells, "label": [1, 0, -1, None]})
+    for name, table, expected in (
+        ("words", pa.table({"image": cells, "label": ["cat", "", "a dog", None]}), ["cat", "", "a dog", None]),
+        ("numbers", numbers, ["1", "0", None, None]),
+        ("named", numbers.replace_schema_metadata({"huggingface": json.dumps(features)}), ["dog", "cat", None, None]),
+        ("other", pa.table({"image": cells, "label": [1.5, 2.5, 3.5, 4.5]}), [None] * 4),
+    ):
+        pyarrow.parquet.write_table(table, photos / f"{name}.parquet")
+        assert [item.label for item in read_items(photos / f"{name}.parquet")] == expected
+
+
+def test_a_sentence_names_what_is_left_out_by_reason() -> None:
+    assert left_out([]) == ""
+    assert left_out([("a.jpg", HIDDEN)]) == "1 file left out: a.jpg (hidden)"
+    others = [*((f"{number}.txt", NO_PICTURE) for number in range(1000)), ("gone.jpg", "a link to nothing")]
+    named = ", ".join(f"{number}.txt" for number in range(8))
+    expected = f"1,001 files left out: {named} and 992 more (not a picture); gone.jpg (a link to nothing)"
+    assert left_out(others) == expected

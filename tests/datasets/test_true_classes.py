@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -15,7 +16,10 @@ from vitviz.cli.batching import _print
 from vitviz.datasets import BatchRequest, MapRequest, read_atlas, read_items, run_batch
 from vitviz.datasets.true_classes import class_names, true_class
 
-LABELS = ("tench, Tinca tinca", "great white shark, white shark", "crane", "crane, bird", "ice-cream", "ball", "ball")
+LABELS = (
+    "tench, Tinca tinca", "great white shark, white shark", "crane", "crane, bird", "ice-cream", "ball", "ball",
+    "Polish", "polish", "épée",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -30,6 +34,11 @@ LABELS = ("tench, Tinca tinca", "great white shark, white shark", "crane", "cran
         ("part/t.parquet#12 train/white shark/1.jpg", LABELS[1]),
         ("t.parquet#0 train\\tench\\1.jpg", LABELS[0]),
         ("t.parquet#0 tench.jpg", None),
+        # Case alone tells two classes apart; a letter may be composed in two ways.
+        ("Polish/1.jpg", LABELS[7]),
+        ("polish/1.jpg", LABELS[8]),
+        ("POLISH/1.jpg", None),
+        (f"{normalize('NFD', 'Épée')}/1.jpg", LABELS[9]),
         # One name for two classes, part of a name, a folder further up, and none.
         ("crane/1.jpg", None),
         ("ball/1.jpg", None),
@@ -40,6 +49,13 @@ LABELS = ("tench, Tinca tinca", "great white shark, white shark", "crane", "cran
 )
 def test_a_folder_names_a_class_or_none(key: str, expected: str | None) -> None:
     assert true_class(key, class_names(LABELS)) == expected
+
+
+def test_the_class_of_a_table_counts_before_that_of_a_folder() -> None:
+    names = class_names(LABELS)
+    assert true_class("tench/1.jpg", names, "Ice cream") == LABELS[4]
+    assert true_class("tench/1.jpg", names, "n02119789") == LABELS[0]
+    assert true_class("1.jpg", names, "n02119789") is None
 
 
 def test_the_table_the_command_and_the_atlas_know_the_misclassified(
@@ -57,9 +73,8 @@ def test_the_table_the_command_and_the_atlas_know_the_misclassified(
         assert row["true_class"] == truth and row["is_misclassified"] == (None if truth is None else best != truth)
     assert (summary.labelled, summary.other_folders) == (8, {"others": 2})
     _print(summary, tmp_path / "out")
-    assert (
-        "true classes: of 8 pictures; folders that name no class of the model: 'others' (2)" in capsys.readouterr().out
-    )
+    expected = "true classes: of 8 pictures; folders or classes of tables that name no class of the model: 'others' (2)"
+    assert expected in capsys.readouterr().out
     wrong = [row["rollout"] for row in found.values() if row["is_misclassified"]]
     assert 0 < len(wrong) < 10
     atlas = read_atlas(tmp_path / "out", misclassified=True)

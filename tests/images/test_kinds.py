@@ -17,7 +17,7 @@ from vitviz import Model
 from vitviz.errors.kinds import ImageError
 from vitviz.images import decoding, kinds, opening
 from vitviz.images.image_facts import ImageFacts
-from vitviz.images.kinds import described, picture_files
+from vitviz.images.kinds import HIDDEN, picture_files, why_left_out
 from vitviz.images.opening import open_image
 from vitviz.system.paths import files_in
 
@@ -273,4 +273,4 @@ def test_the_pictures_of_a_folder_are_known_by_their_content(tmp_path: Path) -> 
     assert [path.relative_to(tmp_path).as_posix() for path in found] == sorted(pictures)
     hidden_pictures = sorted(name for name in hidden if name.endswith(".jpg"))
     assert [path.relative_to(tmp_path).as_posix() for path in left_out] == sorted(others) + hidden_pictures
-    assert described(left_out[-1], left_out[-1].name).endswith(".jpg (hidden)")
+    assert why_left_out(left_out[-1]) == HIDDEN

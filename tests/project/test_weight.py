@@ -14,7 +14,7 @@ MOST = {
     "attention": 650,
     "attribution": 970,
     "cli": 830,
-    "datasets": 1170,
+    "datasets": 1250,
     "errors": 250,
     "evaluation": 750,
     "images": 1520,

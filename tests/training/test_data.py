@@ -7,6 +7,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -58,7 +59,10 @@ def test_hidden_files_and_other_files_are_no_images(tmp_path: Path, capsys: pyte
     (tmp_path / "train" / "red" / "0.png").rename(tmp_path / "train" / "red" / "no ending")
     data = read_image_folder(tmp_path, "train", PLAIN, 2, 2)
     assert data.targets.tolist() == [0, 0, 1, 1, 2, 2]
-    assert "red: 2 files left out, not pictures: notes.txt, ._0.png (hidden)" in capsys.readouterr().out
+    assert (
+        "train: 3 files left out: notes.txt, red/notes.txt (not a picture); red/._0.png (hidden)"
+        in capsys.readouterr().out
+    )
 
 
 def test_colours_follow_a_profile_unless_stored_values_are_kept(tmp_path: Path) -> None:
@@ -122,10 +126,24 @@ def test_class_folders_may_be_links_and_have_folders(tmp_path: Path, capsys: pyt
         Image.new("RGB", (4, 4), (number, 0, 0)).save(tmp_path / name)
     (tmp_path / "set" / "test" / "cat").symlink_to(tmp_path / "store")
     (tmp_path / "set" / "test" / "cow").symlink_to(tmp_path / "gone")
+    (tmp_path / "set" / "test" / "me").symlink_to(".")
     Image.new("RGB", (4, 4)).save(tmp_path / "set" / "test" / "loose.png")
     data = read_image_folder(tmp_path / "set", "test", PLAIN, 2, 2)
     printed = capsys.readouterr().out
-    assert "test: 1 file left out, not pictures: cow (a link to nothing)" in printed
-    assert "test: 1 left out, in no folder of a class: loose.png" in printed
+    reasons = (
+        "me (a link to a folder that leads to it)",
+        "cow (a link to nothing)",
+        "loose.png (in no folder of a class)",
+    )
+    assert "test: 3 files left out: " in printed and all(reason in printed for reason in reasons)
     assert data.labels == ("cat", "dog") and data.targets.tolist() == [0, 1]
     assert data.images[:, 0, 0, 0].tolist() == [0, 1]
+
+
+def test_a_class_may_have_its_letters_composed_in_two_ways(tmp_path: Path) -> None:
+    for number, form in enumerate(("NFC", "NFD")):
+        folder = tmp_path / "test" / normalize(form, "é")
+        folder.mkdir(parents=True)
+        Image.new("RGB", (4, 4)).save(folder / f"{number}.png")
+    data = read_image_folder(tmp_path, "test", PLAIN, 2, 2)
+    assert data.labels == (normalize("NFC", "é"),) and data.targets.tolist() == [0, 0]

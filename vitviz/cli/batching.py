@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from vitviz.datasets import (
     NUMBERS,
     BatchRequest,
     Cluster,
-    Item,
     MapRequest,
     Summary,
     Writer,
@@ -29,7 +27,6 @@ from vitviz.datasets.rows import PictureResult
 from vitviz.datasets.writers import PathMaker
 from vitviz.errors.messages import quote, several
 from vitviz.images.colours import ColorProfile
-from vitviz.images.kinds import left_out
 from vitviz.images.preprocessing import Fit
 from vitviz.images.sources import ValueRange
 from vitviz.system.atomic import atomic_write
@@ -70,8 +67,7 @@ def run(
     cluster = Cluster(ray_address, actors, actor_cpus, device if engine == RAY else Cluster.device)
     local_device = Cluster.device if engine == RAY else device
     # Check the source before the model is loaded, so that a wrong path fails fast.
-    found = read_items(source, column)
-    items: Iterable[Item] = found if found.reader.streams else list(found)
+    items = read_items(source, column)
     # The gallery sorts by these probes.
     probes = [*probes, *(name for name in GALLERY_PROBES if gallery and name not in probes)]
     model = load_with_bar(**load_options, device=local_device)
@@ -86,9 +82,6 @@ def run(
     with reporting(desc="Pictures", unit=" pictures") as report:
         summary = run_batch(request, items, output, batch_size=size, report=report, **options)
     _print(summary, output)
-    # Workers of Ray read a streamed source themselves.
-    if found.left_out_count and not (found.reader.streams and engine == RAY):
-        print(left_out(found.left_out_count, found.left_out_names))
     if gallery:
         print(f"gallery: {write_gallery(output)}")
     return SOME_FAILED if summary.failed or summary.failed_before else 0
@@ -130,9 +123,12 @@ def _print(summary: Summary, output: Path) -> None:
     print(f"{summary.analysed:,} {noun} analysed{rate}{batch}{wait}{failed}{skipped}\nwritten to {output / 'parts'}")
     if summary.other_folders:
         folders = several([f"{quote(name)} ({count:,})" for name, count in summary.other_folders.items()])
-        print(f"true classes: of {summary.labelled:,} pictures; folders that name no class of the model: {folders}")
+        others = f"folders or classes of tables that name no class of the model: {folders}"
+        print(f"true classes: of {summary.labelled:,} pictures; {others}")
     if summary.unmasked:
         print(f"masks: {summary.unmasked:,} of {summary.analysed:,} pictures have none")
+    if summary.left_out:
+        print(summary.left_out)
     if summary.errors:
         print("not analysed (with --retry-failed again, see the column error):")
     for path, error in summary.errors.items():

@@ -16,7 +16,7 @@ from vitviz.analysis.encoder import analyze
 from vitviz.cli.output import CLOSED, STANDARD, note, print_error, print_json, spelled
 from vitviz.errors.kinds import ConfigError, DataError, ImageError, VitvizError
 from vitviz.errors.messages import legible
-from vitviz.images.kinds import FILE_SUFFIXES, MAX_NAMES, described, left_out, picture_files
+from vitviz.images.kinds import FILE_SUFFIXES, left_out, picture_files, why_left_out
 from vitviz.system.paths import files_in
 from vitviz.weights import Model
 
@@ -97,12 +97,12 @@ def find_picture(path: str) -> Picture:
 
 def _pictures_in(folder: Path) -> list[Path]:
     pictures, others = picture_files(files_in(folder), folder)
-    names = [described(other, str(other.relative_to(folder))) for other in others[:MAX_NAMES]]
+    found = left_out([(str(other.relative_to(folder)), why_left_out(other)) for other in others])
     if not pictures:
-        found = left_out(len(others), names) or "no file"
+        found = found or "no file"
         raise DataError(f"{folder}: no picture in it: {found}; expected files such as .jpg or .png, at any depth")
-    if others:
-        note(f"{folder}: {left_out(len(others), names)}")
+    if found:
+        note(f"{folder}: {found}")
     return pictures
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from vitviz.analysis.encoder import MAX_BYTES
 from vitviz.datasets.cluster import Cluster, RayRows
 from vitviz.datasets.output import OutputFolder, key_digest, read_rows
-from vitviz.datasets.readers import Item, read_items
+from vitviz.datasets.readers import LABEL, Item, Items, read_items
 from vitviz.datasets.request import BatchRequest
 from vitviz.datasets.rows import INSIDE_AREA, blank_result, schema
 from vitviz.datasets.true_classes import folder_of
@@ -20,6 +20,7 @@ from vitviz.datasets.work import FILE_DIGEST_BYTES, WORKERS, BatchSettings, RowC
 from vitviz.datasets.writers import Writer
 from vitviz.errors.arguments import instance, named_arguments, word
 from vitviz.errors.kinds import ConfigError
+from vitviz.images.kinds import left_out
 from vitviz.progress import Progress
 from vitviz.system.paths import user_path
 
@@ -28,6 +29,7 @@ ENGINES = {LOCAL: "in this process", RAY: "Ray Data, on this machine or on a clu
 """Where a batch runs, by name."""
 # A part is written after this many rows or seconds, so a killed run loses no more than that.
 PART_ROWS, PART_SECONDS = 256, 30.0
+UNKNOWN = "what the source leaves out is not known here, since workers of Ray read it: read_items(…).left_out names it"
 # How many errors a summary names; the table has all of them.
 MAX_ERRORS = 10
 
@@ -46,9 +48,11 @@ class Summary:
         seconds: duration of the run.
         wait_seconds: seconds for which the model waited for pictures to be opened; None if several models ran.
         batch_size: most pictures that were encoded together; None if every worker chose its own.
-        labelled: pictures of this run whose folder names a class of the model.
-        other_folders: the number of this run's pictures by the names of folders that name no class.
+        labelled: pictures of this run whose table or folder names a class of the model.
+        other_folders: the number of this run's pictures by the names of folders, or classes of a table, that are none
+            of the model's.
         unmasked: pictures of this run without a mask, where the request names a folder of masks.
+        left_out: a sentence on what the source leaves out, and why; empty if it is nothing.
     """
 
     analysed: int = 0
@@ -63,6 +67,7 @@ class Summary:
     labelled: int = 0
     other_folders: Counter[str] = field(default_factory=Counter)
     unmasked: int = 0
+    left_out: str = ""
 
 
 @named_arguments(ConfigError)
@@ -116,6 +121,9 @@ def run_batch(
     """
     instance("request", request, BatchRequest, "vitviz.BatchRequest(model, (vitviz.MapRequest('rollout'),))")
     pictures: Any = read_items(items) if isinstance(items, str | os.PathLike) else items
+    found = pictures if isinstance(pictures, Items) else None
+    if found is not None and not found.reader.streams:
+        pictures = list(found)
     if isinstance(pictures, list | tuple):
         pictures = [each if isinstance(each, Item) else Item(str(each), user_path(each)) for each in pictures]
     output = user_path(output)
@@ -147,6 +155,8 @@ def run_batch(
         summary.skipped += unprocessed.skipped
         summary.seconds = time.monotonic() - started
         summary.wait_seconds, summary.batch_size = source.wait_seconds, source.batch_size
+        if found is not None:
+            summary.left_out = UNKNOWN if engine == RAY and found.reader.streams else left_out(found.left_out)
         return summary
 
 
@@ -186,7 +196,7 @@ class _Table:
         return complete, files
 
     def add(self, row: dict[str, Any]) -> None:
-        error, counts, folder = row.get("error"), self.summary, folder_of(row["path"])
+        error, counts, folder = row.get("error"), self.summary, row.get(LABEL) or folder_of(row["path"])
         if error is not None:
             counts.failed += 1
             self._note(row["path"], error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from vitviz.datasets.true_classes import class_in
 from vitviz.errors.extras import optional
 from vitviz.errors.kinds import DataError
 from vitviz.errors.messages import choices
@@ -13,14 +14,15 @@ HUB_PREFIX = "hf:datasets/"
 SOURCE_FORMAT = f"{HUB_PREFIX}OWNER/NAME:SPLIT of the Hugging Face hub, or {HUB_PREFIX}FOLDER:SPLIT"
 
 
-def hub_cells(source: str, column: str) -> Iterator[tuple[str, Any]]:
-    """The pictures of a split, not decoded, each with a key that is the same every time.
+def hub_cells(source: str, column: str, label: str) -> Iterator[tuple[str, Any, str | None]]:
+    """The pictures of a split, not decoded, each with a key that is the same every time, and its class.
 
     Rows are downloaded one after another as they are read. No code of a data set runs.
 
     Args:
         source: as :data:`SOURCE_FORMAT`; the split may be left out if there is only one.
         column: the column with the pictures.
+        label: the column with their classes, if there is one.
 
     Raises:
         ConfigError: the package is not installed.
@@ -43,11 +45,12 @@ def hub_cells(source: str, column: str) -> Iterator[tuple[str, Any]]:
             rows = rows._resolve_features()
         if column not in rows.features:
             raise DataError(f"{source}: no column {column!r}; expected --column with one of {choices(rows.features)}")
-        rows = rows.select_columns([column])
+        names = getattr(rows.features.get(label), "names", ())
+        rows = rows.select_columns([column, *{label} & set(rows.features) - {column}])
         if isinstance(rows.features[column], datasets.Image):
             rows = rows.cast_column(column, datasets.Image(decode=False))
         for number, row in enumerate(rows):
-            yield f"{split}#{number}", row[column]
+            yield f"{split}#{number}", row[column], class_in(row.get(label), names)
     except DataError:
         raise
     # The package and its dependencies raise dozens of kinds of errors.

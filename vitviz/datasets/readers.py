@@ -4,32 +4,42 @@ from __future__ import annotations
 
 import codecs
 import glob
+import json
 import os
-import posixpath
-import tarfile
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from vitviz.datasets.archives import TAR_SUFFIXES, ZIP_SUFFIX, archive_files
 from vitviz.datasets.hub import HUB_PREFIX, SOURCE_FORMAT, hub_cells
+from vitviz.datasets.true_classes import class_in
 from vitviz.errors.arguments import named_arguments
 from vitviz.errors.kinds import DataError
 from vitviz.errors.messages import choices, utf8
-from vitviz.images.kinds import MAX_NAMES, START_BYTES, described, is_hidden, is_picture, picture_files
+from vitviz.images.kinds import (
+    HIDDEN,
+    NO_PICTURE,
+    START_BYTES,
+    is_hidden,
+    is_picture,
+    left_out,
+    picture_files,
+    why_left_out,
+)
 from vitviz.images.sources import COLUMN
 from vitviz.system.paths import as_on_disk, files_in, missing
 
-# Larger members of an archive are not read.
-MAX_PICTURE_BYTES = 2**30
-# Links of an archive to links.
-MAX_LINKS = 4
 ROWS_AT_A_TIME = 64
-PARQUET = ".parquet"
-TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz")
+PARQUET, LIST_SUFFIX = ".parquet", ".txt"
+# The column of a table with the class of each picture, where there is one.
+LABEL = "label"
+
+LeftOut = tuple[str, str]
+"""The name of what is left out, and why."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +49,12 @@ class Item:
     Args:
         key: of its row: unique, and the same in every run over the same source.
         source: the path of its file, the content of one, or its values, as :func:`vitviz.open_image` takes an array.
+        label: its class, where a table states one.
     """
 
     key: str
     source: Path | bytes | np.ndarray
+    label: str | None = None
 
 
 @dataclass(frozen=True)
@@ -52,13 +64,13 @@ class Reader:
     Args:
         name: what it is, for a message.
         takes: whether a source is of this kind.
-        items: its pictures, always in the same order, and the names of files that are none.
+        items: its pictures, always in the same order, and what is left out.
         streams: whether items hold the content of their files, so that they must not all be in memory at once.
     """
 
     name: str
     takes: Callable[[str], bool]
-    items: Callable[[str, str], Iterator[Item | str]]
+    items: Callable[[str, str], Iterator[Item | LeftOut]]
     streams: bool = False
 
 
@@ -69,7 +81,7 @@ class Items:
         source, column: as :func:`read_items` takes them.
 
     Attributes:
-        left_out_count, left_out_names: how many files of the last iteration are no pictures, and the first of them.
+        left_out: what the last iteration left out, and why.
 
     Raises:
         DataError: there is no such source, or it holds no picture. If it is damaged, iterating raises the error.
@@ -79,17 +91,17 @@ class Items:
         self.source, self.column = os.path.expanduser(os.fspath(source)), column
         self.reader = reader_of(self.source)
         if next(iter(self), None) is None:
-            raise DataError(f"{source}: no picture in it; expected {self.reader.name}")
+            found = f": {left_out(self.left_out)}" * bool(self.left_out)
+            raise DataError(f"{source}: no picture in it{found}; expected {self.reader.name}")
 
     def __iter__(self) -> Iterator[Item]:
-        self.left_out_count, self.left_out_names = 0, list[str]()
+        self.left_out = list[LeftOut]()
         for item in self.reader.items(self.source, self.column):
             if isinstance(item, Item):
                 # Tables hold UTF-8, and names of files need not be.
                 yield replace(item, key=utf8(item.key))
             else:
-                self.left_out_count += 1
-                self.left_out_names += [item][: MAX_NAMES - len(self.left_out_names)]
+                self.left_out.append(item)
 
     def __reduce__(self) -> tuple[type[Items], tuple[str, str]]:
         return Items, (self.source, self.column)
@@ -101,7 +113,7 @@ def read_items(source: str | os.PathLike[str], column: str = COLUMN) -> Items:
 
     Args:
         source: a folder, which is searched at every depth; a pattern such as ``"photos/*.jpg"``; a text file with a
-            path on every line; a tar archive; a Parquet file or folder; or a data set of the Hugging Face hub.
+            path on every line; a tar or ZIP archive; a Parquet file or folder; or a data set of the Hugging Face hub.
         column: the column with the pictures of a Parquet file or data set: their bytes, or ``bytes`` and ``path``.
 
     Raises:
@@ -121,19 +133,20 @@ def reader_of(source: str) -> Reader:
     """
     reader = next((each for each in READERS if each.takes(source)), None)
     if reader is None:
-        expected = f", or of an unknown kind; expected {choices([each.name for each in READERS])}"
-        raise DataError(f"{source}: {missing(source, expected, 'file or folder')}")
+        expected = f"; expected {choices([each.name for each in READERS])}"
+        found = "a file of no such kind" if os.path.exists(source) else missing(source, "", "file or folder")
+        raise DataError(f"{source}: {found}{expected}")
     return reader
 
 
-def _folder_items(source: str, column: str) -> Iterator[Item | str]:
+def _folder_items(source: str, column: str) -> Iterator[Item | LeftOut]:
     root = Path(source)
     pictures, others = picture_files(files_in(root), root)
-    yield from (described(path, path.relative_to(root).as_posix()) for path in others)
+    yield from ((path.relative_to(root).as_posix(), why_left_out(path)) for path in others)
     yield from (Item(path.relative_to(root).as_posix(), path) for path in pictures)
 
 
-def _pattern_items(source: str, column: str) -> Iterator[Item | str]:
+def _pattern_items(source: str, column: str) -> Iterator[Item | LeftOut]:
     head, stars, tail = (f"{source}/*" if source.endswith("**") else source).partition("**/")
     if stars and "**" not in tail:
         # Not glob, which follows links that lead to each other for ages.
@@ -146,10 +159,11 @@ def _pattern_items(source: str, column: str) -> Iterator[Item | str]:
     found = dict[Path, bool]()
     for pictures, others in (picture_files(paths, root) for root, paths in groups):
         found |= dict.fromkeys(pictures, True) | dict.fromkeys(others, False)
-    yield from (Item(path.as_posix(), path) if found[path] else described(path, path.as_posix()) for path in found)
+    for path, is_picture_file in found.items():
+        yield Item(path.as_posix(), path) if is_picture_file else (path.as_posix(), why_left_out(path))
 
 
-def _list_items(source: str, column: str) -> Iterator[Item]:
+def _list_items(source: str, column: str) -> Iterator[Item | LeftOut]:
     file = Path(source)
     try:
         # PowerShell's > writes UTF-16; Notepad begins UTF-8 with a mark.
@@ -159,89 +173,66 @@ def _list_items(source: str, column: str) -> Iterator[Item]:
             raise UnicodeError("null characters, as UTF-16 has them")
     except (OSError, UnicodeError) as error:
         raise DataError(f"{source}: cannot be read as a list of paths ({error}); save it as UTF-8 text") from None
-    pictures = {}
+    pictures = dict[str, Path]()
     for line in lines:
-        if name := line.strip():
-            # A name may end in a space; only Windows separates folders by backslashes.
-            spellings = dict.fromkeys((line, name, name.replace("\\", "/")))
-            paths = {each: as_on_disk(file.parent / os.path.expanduser(each)) for each in spellings}
-            found = next((each for each in spellings if os.path.exists(paths[each])), name)
-            # A repeated path is one picture.
-            pictures[found] = paths[found]
+        name, path = _named_file(line, file.parent)
+        if name in pictures:
+            yield name, "named before"
+        elif name.startswith("#") and not os.path.exists(path):
+            yield name, "a comment"
+        elif name:
+            pictures[name] = path
     yield from map(Item, pictures, pictures.values())
 
 
-def _tar_items(source: str, column: str) -> Iterator[Item | str]:
-    # Members are read one after another and never written to disk, so their names can do no harm.
-    try:
-        with tarfile.open(source) as archive:
-            names = _tar_names(archive)
-        yield from (
-            f"{name} (a link to nothing in the archive, or back to its own folder)" for name in names.pop(None, ())
-        )
-        with tarfile.open(source, "r|*") as archive:
-            for index, member in enumerate(archive):
-                file = archive.extractfile(member) if index in names and member.size <= MAX_PICTURE_BYTES else None
-                start = b"" if file is None else file.read(START_BYTES)
-                content = start if file is None else start + file.read()
-                why = " (a pipe, a device, or larger than 1 GiB)" * (file is None)
-                for name in names.get(index, ()):
-                    if is_hidden(Path(name)):
-                        yield from [f"{name} (hidden)"] * is_picture(name, b"")
-                    else:
-                        yield Item(name, content) if file is not None and is_picture(name, start) else name + why
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise DataError(f"{source}: damaged archive ({error})") from None
+def _named_file(text: str, folder: Path) -> tuple[str, Path]:
+    """The name and the path of a file that a list or table in a folder names."""
+    name = text.strip()
+    bare = name.strip("\"'")
+    # A name may end in a space, or have quotes; only Windows separates folders by backslashes.
+    spellings = dict.fromkeys((text, name, bare, bare.replace("\\", "/"))) if name else [name]
+    paths = {each: as_on_disk(folder / os.path.expanduser(each)) for each in spellings}
+    found = next((each for each in spellings if os.path.exists(paths[each])), bare)
+    return found, paths[found]
 
 
-def _tar_names(archive: tarfile.TarFile) -> dict[int | None, list[str]]:
-    """The names of an archive's files by the position of the member with their content; None for links to nothing."""
-    files, links, names = dict[str, int | None](), dict[str, str](), defaultdict[int | None, list[str]](list)
-    for index, member in enumerate(archive):
-        name, target = posixpath.normpath(member.name), posixpath.normpath(member.linkname)
-        content = files.get(target) if member.islnk() else index
-        # As where tar unpacks it, the last member of a name counts.
-        links.pop(name, None)
-        files.pop(name, None)
-        if member.issym():
-            links[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname))
-        elif not member.isdir():
-            files[name] = content
-    for name, target in [*links.items()] * MAX_LINKS:
-        # A link to a folder stands for the files below it, unless it leads to the link itself.
-        if not name.startswith(f"{target}/"):
-            below = [each for each in files if each == target or each.startswith(f"{target}/")]
-            files.update({name + each[len(target) :]: files[each] for each in below})
-    folders = {str(folder) for name in files for folder in PurePosixPath(name).parents}
-    for name, content in [*files.items(), *((name, None) for name in links if name not in folders | files.keys())]:
-        names[content].append(name)
-    return names
+def _archive_items(source: str, column: str) -> Iterator[Item | LeftOut]:
+    for name, content, why in archive_files(source):
+        is_picture_file = is_picture(name, content[:START_BYTES])
+        if is_hidden(Path(name)):
+            yield from [(name, HIDDEN)] * is_picture_file
+        else:
+            yield Item(name, content) if is_picture_file and not why else (name, why or NO_PICTURE)
 
 
-def _parquet_items(source: str, column: str) -> Iterator[Item | str]:
+def _parquet_items(source: str, column: str) -> Iterator[Item | LeftOut]:
     from vitviz.datasets.arrow import arrow
 
     pa, parquet = arrow()
     folder = Path(source) if os.path.isdir(source) else Path(source).parent
-    beside = list(_folder_items(source, column)) if os.path.isdir(source) else [Path(source).name]
-    names = [each for each in beside if isinstance(each, str) and each.endswith(PARQUET)]
-    yield from (each for each in beside if each not in names)
+    beside = list(_folder_items(source, column)) if os.path.isdir(source) else [(Path(source).name, NO_PICTURE)]
+    names = [each[0] for each in beside if isinstance(each, tuple) and each[0].lower().endswith(PARQUET)]
+    yield from (each for each in beside if isinstance(each, Item) or each[0] not in names)
     pictures = {each.source for each in beside if isinstance(each, Item) and isinstance(each.source, Path)}
     for name in names:
         file = folder / name
         try:
             with parquet.ParquetFile(file) as table:
-                if pictures and column not in table.schema_arrow.names:
-                    yield f"{name} (a table without a column {column!r})"
+                legal = table.schema_arrow.names
+                if pictures and column not in legal:
+                    yield name, f"a table without a column {column!r}"
                     continue
-                if column not in table.schema_arrow.names:
-                    legal = choices(table.schema_arrow.names)
-                    raise DataError(f"{file}: no column {column!r}; expected --column with one of {legal}")
-                batches = table.iter_batches(ROWS_AT_A_TIME, columns=[column])
-                for row, cell in enumerate(cell for batch in batches for cell in batch.column(0).to_pylist()):
+                if column not in legal:
+                    raise DataError(f"{file}: no column {column!r}; expected --column with one of {choices(legal)}")
+                classes = _class_names(table.schema_arrow.metadata or {})
+                batches = table.iter_batches(ROWS_AT_A_TIME, columns=[column, *{LABEL} & set(legal) - {column}])
+                for row, cells in enumerate(cells for batch in batches for cells in batch.to_pylist()):
+                    cell = cells[column]
                     path = cell.get("path") if isinstance(cell, dict) else cell if isinstance(cell, str) else None
                     key = f"{name}#{row}" + f" {path}" * bool(path)
-                    item = Item(key, picture_in(cell, str(folder / key), file.parent))
+                    item = Item(
+                        key, picture_in(cell, str(folder / key), file.parent), class_in(cells.get(LABEL), classes)
+                    )
                     # A table beside pictures may name them.
                     if not isinstance(item.source, Path) or item.source not in pictures:
                         yield item
@@ -249,11 +240,18 @@ def _parquet_items(source: str, column: str) -> Iterator[Item | str]:
             raise DataError(f"{file}: damaged Parquet file ({error})") from None
 
 
+def _class_names(metadata: Mapping[bytes, bytes]) -> Sequence[str]:
+    """The names of the classes in a Parquet file that the package datasets has written; empty for others."""
+    with suppress(KeyError, TypeError, ValueError):
+        return list(json.loads(metadata[b"huggingface"])["info"]["features"][LABEL]["names"])
+    return ()
+
+
 def _hub_items(source: str, column: str) -> Iterator[Item]:
-    for key, cell in hub_cells(source, column):
+    for key, cell, label in hub_cells(source, column, LABEL):
         # The folder of a file differs from machine to machine.
         name = Path(str(cell.get("path") or "")).name if isinstance(cell, dict) else ""
-        yield Item(f"{key} {name}" if name else key, picture_in(cell, key, Path()))
+        yield Item(f"{key} {name}" if name else key, picture_in(cell, key, Path()), label)
 
 
 def picture_in(cell: Any, key: str, folder: Path) -> Path | bytes | np.ndarray:
@@ -270,7 +268,7 @@ def picture_in(cell: Any, key: str, folder: Path) -> Path | bytes | np.ndarray:
     # The package datasets represents an image that is not decoded as such a mapping.
     value = (cell.get("bytes") or cell.get("path")) if isinstance(cell, Mapping) else cell
     if isinstance(value, str):
-        return as_on_disk(folder / value)
+        return _named_file(value, folder)[1]
     # An empty cell, which may be NaN, counts as a picture that cannot be opened and does not end the run.
     if value is not None and not isinstance(value, bytes | np.ndarray | float):
         raise DataError(f"{key}: {type(value).__name__} found; expected the bytes or the path of a picture")
@@ -280,23 +278,18 @@ def picture_in(cell: Any, key: str, folder: Path) -> Path | bytes | np.ndarray:
 def _holds_parquet(source: str) -> bool:
     path = Path(source)
     files = files_in(path) if path.is_dir() else [path] if path.is_file() else []
-    return any(each.suffix == PARQUET and not is_hidden(each.relative_to(path)) for each in files)
+    return any(each.suffix.lower() == PARQUET and not is_hidden(each.relative_to(path)) for each in files)
+
+
+def _is_file(*endings: str) -> Callable[[str], bool]:
+    return lambda source: source.lower().endswith(endings) and Path(source).is_file()
 
 
 READERS = (
     Reader(SOURCE_FORMAT, lambda source: source.startswith(HUB_PREFIX), _hub_items, streams=True),
     Reader("a Parquet file, or a folder of them", _holds_parquet, _parquet_items, streams=True),
     Reader("a folder with pictures", lambda source: Path(source).is_dir(), _folder_items),
-    Reader(
-        "a tar archive",
-        lambda source: source.endswith(TAR_SUFFIXES) and Path(source).is_file(),
-        _tar_items,
-        streams=True,
-    ),
-    Reader(
-        "a text file (.txt) with a path on every line",
-        lambda source: source.endswith(".txt") and Path(source).is_file(),
-        _list_items,
-    ),
+    Reader("a tar or ZIP archive", _is_file(*TAR_SUFFIXES, ZIP_SUFFIX), _archive_items, streams=True),
+    Reader("a text file (.txt) with a path on every line", _is_file(LIST_SUFFIX), _list_items),
     Reader("a pattern such as 'photos/*.jpg'", lambda source: any(sign in source for sign in "*?["), _pattern_items),
 )

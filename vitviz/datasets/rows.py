@@ -104,11 +104,13 @@ class FileInfo:
     Args:
         sha256: of its content, hexadecimal; None if it cannot be read or there is no file.
         width, height: of the picture, in pixels.
+        label: its class, where a table states one.
     """
 
     sha256: str | None
     width: int = 0
     height: int = 0
+    label: str | None = None
 
 
 def columns_of(
@@ -133,13 +135,14 @@ def columns_of(
         ("assumptions", "[string]", "what opening the picture assumed", analysis.prepared.assumptions),
     ]
     if analysis.model.gives_probabilities:
-        predictions, truth = analysis.predictions(PREDICTION_COUNT), true_class(key, request.class_names)
+        predictions = analysis.predictions(PREDICTION_COUNT)
+        truth = true_class(key, request.class_names, info.label)
         best = [{"label": each.label, "probability": each.probability} for each in predictions]
         is_wrong = None if truth is None else predictions[0].label != truth
         wrong = "whether the most probable class is not the true one; null without a true class"
         columns += [
             ("predictions", PREDICTIONS, f"the {PREDICTION_COUNT} most probable classes, best first", best),
-            ("true_class", "string", "the class that the picture's folder names, else null", truth),
+            ("true_class", "string", "the class that the picture's table or folder names, else null", truth),
             ("is_misclassified", "bool", wrong, is_wrong),
         ]
     if analysis.model.labels and analysis.model.network.config.probability == "softmax":

@@ -16,7 +16,7 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.batches import BatchQueue, FailedAnalysis
 from vitviz.analysis.encoder import MAX_BYTES
 from vitviz.datasets.output import file_name, key_digest, make_file_path
-from vitviz.datasets.readers import Item
+from vitviz.datasets.readers import LABEL, Item
 from vitviz.datasets.request import BatchRequest
 from vitviz.datasets.rows import FileInfo, PictureResult, compute_results, file_digest, row_of
 from vitviz.datasets.writers import Writer
@@ -155,7 +155,7 @@ class RowComputer:
         file_infos = dict[str, FileInfo]()
 
         def prepare(item: Item, position: int) -> PreparedImage:
-            info = file_infos[item.key] = FileInfo(file_digest(item))
+            info = file_infos[item.key] = FileInfo(file_digest(item), label=item.label)
             prepared = self.encoder.prepare(item.source, position)
             width, height = map(round, ImageFacts.of(prepared.image).picture_size)
             file_infos[item.key] = replace(info, width=width, height=height)
@@ -193,7 +193,8 @@ class RowComputer:
                     writer.write(result, partial(make_file_path, self.settings.output, writer.folder, item.key))
         except VitvizError as error:
             result = error
-        return row_of(item.key, info, result, self.settings.request, self.settings.thumbnails)
+        # The label is of no column: the summary names those that are no class of the model.
+        return {LABEL: item.label} | row_of(item.key, info, result, self.settings.request, self.settings.thumbnails)
 
 
 def _shrink(prepared: PreparedImage) -> PreparedImage:

@@ -15,7 +15,7 @@ from vitviz.attribution import METHODS
 from vitviz.attribution.methods import MethodName
 from vitviz.errors.kinds import DataError, MethodError
 from vitviz.evaluation.randomization import cascade, method_names, steps
-from vitviz.images.kinds import picture_files
+from vitviz.images.kinds import left_out, picture_files, why_left_out
 from vitviz.metrics.faithfulness import METRIC_NAMES, METRICS, RANDOM, MetricName, faithfulness
 from vitviz.models.probability import why_no_probability
 from vitviz.system.jsonable import jsonable
@@ -59,13 +59,23 @@ def methods_for(model: Model, methods: Iterable[MethodName] | None = None) -> li
     return method_names(model, methods)
 
 
-def find_images(folder: Path, count: int, seed: int = 0) -> list[Path]:
+def find_images(
+    folder: Path, count: int, seed: int = 0, report: Callable[[str], None] = lambda sentence: None
+) -> list[Path]:
     """A random sample of image files from a folder and its subfolders, the same for the same seed.
+
+    Args:
+        folder: is searched at every depth.
+        count: how many, at least 2.
+        seed: of the sample.
+        report: receives a sentence on what is no image, or hidden.
 
     Raises:
         DataError: there are too few.
     """
-    paths, _ = picture_files(files_in(folder), folder)
+    paths, others = picture_files(files_in(folder), folder)
+    if sentence := left_out([(path.relative_to(folder).as_posix(), why_left_out(path)) for path in others]):
+        report(sentence)
     if len(paths) < count or count < 2:
         raise DataError(f"{folder}: {len(paths)} images in it; expected at least {max(2, count)}")
     sample = torch.randperm(len(paths), generator=torch.Generator().manual_seed(seed))[:count]

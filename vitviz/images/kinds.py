@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from PIL import AvifImagePlugin
 from PIL.TiffImagePlugin import COMPRESSION_INFO, ImageFileDirectory_v2
 
-from vitviz.errors.messages import legible
+from vitviz.errors.messages import legible, several
 
 HAS_AVIF = AvifImagePlugin.SUPPORTED
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "PPM", *(["AVIF"] if HAS_AVIF else []))
@@ -112,8 +112,8 @@ COLOURS = {
 # Values of single pixels behind a filter of colours, and linear ones.
 RAW_PHOTOMETRICS = (32803, 34892)
 MAX_DIRECTORIES = 16
-# Names of files that are left out, in a sentence.
-MAX_NAMES = 3
+# Why files are left out, and how many of a reason a sentence names.
+HIDDEN, NO_PICTURE, MAX_NAMES = "hidden", "not a picture", 8
 
 
 def kind_of(start: bytes) -> str:
@@ -147,22 +147,27 @@ def picture_files(paths: Iterable[Path], root: Path) -> tuple[list[Path], list[P
     return pictures, others + hidden
 
 
-def described(path: Path, name: str) -> str:
-    """The name of a file or folder that is left out, and what it is if it is no plain file."""
+def why_left_out(path: Path) -> str:
+    """Why a file or folder that is no picture, or a hidden one, is left out."""
     kinds = {
         # Other files with the ending of a picture are not left out.
-        " (hidden)" * (path.suffix.lower() in FILE_SUFFIXES): os.path.isfile(path),
-        " (a link to a folder that leads to it)": os.path.isdir(path) and os.access(path, os.R_OK | os.X_OK),
-        " (a folder that cannot be read)": os.path.isdir(path),
-        " (a link to nothing)": path.is_symlink(),
+        HIDDEN: os.path.isfile(path) and path.suffix.lower() in FILE_SUFFIXES,
+        NO_PICTURE: os.path.isfile(path),
+        "a link to a folder that leads to it": os.path.isdir(path) and os.access(path, os.R_OK | os.X_OK),
+        "a folder that cannot be read": os.path.isdir(path),
+        "a link to nothing": path.is_symlink(),
     }
-    return name + next((kind for kind, is_it in kinds.items() if is_it), " (a pipe, a socket or a device)")
+    return next((kind for kind, is_it in kinds.items() if is_it), "a pipe, a socket or a device")
 
 
-def left_out(count: int, names: Iterable[str]) -> str:
-    """A sentence on files that are no pictures, with the names of some; empty if there are none."""
-    noun = "file" if count == 1 else "files"
-    return f"{count:,} {noun} left out, not pictures: {', '.join(map(legible, names))}" if count else ""
+def left_out(others: Sequence[tuple[str, str]]) -> str:
+    """A sentence on what is left out, by names and reasons: how much, and for each reason the first names; or empty."""
+    names = {
+        why: [legible(name) for name, each in others if each == why]
+        for why in dict.fromkeys(each for _, each in others)
+    }
+    reasons = "; ".join(f"{several(each, MAX_NAMES)} ({why})" for why, each in names.items())
+    return f"{len(others):,} {'file' if len(others) == 1 else 'files'} left out: {reasons}" if others else ""
 
 
 def start_of(path: str | os.PathLike[str]) -> bytes:

@@ -42,9 +42,11 @@ def files_in(folder: Path, above: frozenset[str] | None = None) -> Iterator[Path
 
 
 def as_on_disk(path: Path) -> Path:
-    """The path of a file, also where the disk composes the letters of its name from other characters than ``path``."""
-    forms = (path, *(Path(unicodedata.normalize(form, str(path))) for form in ("NFC", "NFD")))
-    return next((each for each in forms if os.path.exists(each)), path)
+    """The path of a file, also where the disk composes the letters of a name in it from other characters."""
+    if os.path.exists(path) or path.parent == path:
+        return path
+    names = [path.name, *(unicodedata.normalize(form, path.name) for form in ("NFC", "NFD"))]
+    return next((each for each in map(as_on_disk(path.parent).joinpath, names) if os.path.exists(each)), path)
 
 
 def missing(path: str | os.PathLike[str], expected: str = "", kind: str = "file") -> str:

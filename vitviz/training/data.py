@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 import torch
@@ -15,9 +16,8 @@ from einops import rearrange
 from tqdm import tqdm
 
 from vitviz.errors.kinds import DataError
-from vitviz.errors.messages import several
 from vitviz.images.colours import ColorProfile
-from vitviz.images.kinds import MAX_NAMES, described, left_out, picture_files
+from vitviz.images.kinds import is_hidden, left_out, picture_files, why_left_out
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.system.paths import files_in
@@ -90,18 +90,24 @@ def read_image_folder(
     if root is None:
         folders = " or ".join(f"{name}/" for name in SPLITS[split])
         raise DataError(f"{folder}: no folder {folders} in it; expected {folders}CLASS/IMAGE for every class")
-    labels = tuple(sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith(".")))
-    loose = [path.name for path in image_paths((each for each in root.iterdir() if not each.is_dir()), root)]
-    if loose:
-        tqdm.write(f"{root}: {len(loose):,} left out, in no folder of a class: {several(loose, MAX_NAMES)}")
-    paths_by_class = [image_paths(files_in(root / label), root / label) for label in labels]
-    files = [(path, index) for index, paths in enumerate(paths_by_class) for path in paths]
-    empty_labels = [label for label, paths in zip(labels, paths_by_class, strict=True) if not paths]
+    found = set(files_in(root))
+    pictures, others = picture_files(found, root)
+    # A folder that is found itself, such as a link to one above, is not searched.
+    class_folders = [each.name for each in root.iterdir() if each.is_dir() and each not in found]
+    # Letters that a disk composes from other characters are the same.
+    labels = tuple(sorted({normalize("NFC", name) for name in class_folders if not is_hidden(Path(name))}))
+    files = {path: normalize("NFC", path.relative_to(root).parts[0]) for path in pictures if path.parent != root}
+    rest = [(str(each.relative_to(root)), why_left_out(each)) for each in others]
+    rest += [(each.name, "in no folder of a class") for each in pictures if each not in files]
+    if rest:
+        tqdm.write(f"{root}: {left_out(rest)}")
+    empty_labels = sorted({*labels}.difference(files.values()))
     if not files or empty_labels:
         problem = f"no image in {', '.join(empty_labels)}" if empty_labels else "no class folder in it"
         raise DataError(f"{root}: {problem}; expected CLASS/IMAGE with pictures")
-    images = read_pictures([path for path, _ in files], root, preprocessing, patch_height, patch_width, color_profile)
-    return LabelledImages(images, torch.tensor([index for _, index in files]), labels)
+    images = read_pictures([*files], root, preprocessing, patch_height, patch_width, color_profile)
+    indices = {label: index for index, label in enumerate(labels)}
+    return LabelledImages(images, torch.tensor([indices[label] for label in files.values()]), labels)
 
 
 def read_pictures(
@@ -139,17 +145,6 @@ def read_pictures(
         for _ in tqdm(pool.map(read_into, range(len(paths))), f"reading {folder.name}", len(paths), leave=False):
             pass
     return images
-
-
-def image_paths(paths: Iterable[Path], folder: Path) -> list[Path]:
-    """The pictures among files in a folder; prints how many other files there are."""
-    pictures, others = picture_files(paths, folder)
-    sentence = left_out(
-        len(others), [described(path, path.relative_to(folder).as_posix()) for path in others[:MAX_NAMES]]
-    )
-    if sentence:
-        tqdm.write(f"{folder}: {sentence}")
-    return pictures
 
 
 def training_batches(
