@@ -51,10 +51,9 @@ def test_the_command_prints_the_table_and_keeps_every_area(
     save_checkpoint(checkpoint, model)
     command = ["evaluate-methods", str(folder), "--checkpoint", str(checkpoint), "--count", "2", "-o", str(output)]
     assert main([*command, "--resolution", "24"]) == 0
-    output_text = capsys.readouterr().out
-    first, table_text = output_text.split("\n", 1)
-    assert first == f"{folder}: 1 file left out: notes.txt (not a picture)"
-    assert table_text.count("\n") == 2 + len(SERVING) + 1 and "| Relevance (TransMM) |" in table_text
+    output_text, error_text = capsys.readouterr()
+    assert f"vitviz: {folder}: 1 file left out: notes.txt (not a picture)\n" in error_text
+    assert output_text.count("\n") == 2 + len(SERVING) + 1 and "| Relevance (TransMM) |" in output_text
     saved = json.loads(output.read_text())
     assert len(saved["images"]) == 2 and all((folder / name).is_file() for name in saved["images"])
     found = {
@@ -64,10 +63,10 @@ def test_the_command_prints_the_table_and_keeps_every_area(
     for each in found.values():
         assert list(each) == [*SERVING, RANDOM]
         assert all(values.shape == (2,) and ((values >= 0) & (values <= 1)).all() for values in each.values())
-    assert table(found) + "\n" == table_text and saved["resolution"] == 24
+    assert table(found) + "\n" == output_text and saved["resolution"] == 24
     alone = ["--method", "legrad", "--method", "rollout"]
     assert main([*command, *alone]) == 0
-    assert [line.split(" |")[0] for line in capsys.readouterr().out.splitlines()[3:]] == [
+    assert [line.split(" |")[0] for line in capsys.readouterr().out.splitlines()[2:]] == [
         "| LeGrad",
         "| Attention rollout",
         f"| {RANDOM}",

@@ -9,7 +9,7 @@ from typing import Any
 
 from vitviz.attribution.methods import MethodName
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.output import bar, note, show, write_whole
+from vitviz.cli.output import bar, print_error, show, write_whole
 from vitviz.weights import Model
 
 
@@ -79,7 +79,8 @@ def _measured(
     """The model, some images of a folder, and what a function measures of them, with a bar."""
     from vitviz.evaluation.method_table import find_images
 
-    paths = find_images(images, count, report=lambda sentence: note(f"{images}: {sentence}"))
+    # The standard output is the table.
+    paths = find_images(images, count, report=lambda sentence: print_error(f"{images}: {sentence}"))
     model = load_with_bar(**load_options)
     with bar(total=len(paths), unit="image") as progress:
         return model, paths, measure(model, paths, report=lambda done: progress.update(1) and None)
