@@ -34,6 +34,7 @@ from vitviz.datasets import (
     read_items,
 )
 from vitviz.datasets import run_batch as run
+from vitviz.datasets.batch import UNKNOWN
 from vitviz.datasets.output import key_digest
 from vitviz.datasets.readers import picture_in
 from vitviz.datasets.work import BatchSettings, UnprocessedPictures
@@ -112,7 +113,7 @@ def test_a_worker_that_is_killed_costs_no_picture_and_none_is_there_twice(
     options: dict[str, Any] = {"batch_size": 2, "writers": writers, "report": done.append}
     summary = run(request, items, output, engine="ray", cluster=Cluster(actors=1), **options)
     assert (summary.analysed, summary.failed, summary.skipped) == (COUNT - 4, 1, 3)
-    assert (summary.wait_seconds, summary.batch_size) == (None, 2)
+    assert (summary.wait_seconds, summary.batch_size, summary.left_out) == (None, 2, UNKNOWN)
     assert done[-1] == Progress(COUNT, 0)
     workers = {file.read_text() for file in (output / "workers").iterdir()}
     assert killed.read_text() and len(workers | {killed.read_text()}) > 1 and str(os.getpid()) not in workers

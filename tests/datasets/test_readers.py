@@ -391,5 +391,5 @@ def test_a_sentence_names_what_is_left_out_by_reason() -> None:
     assert left_out([("a.jpg", HIDDEN)]) == "1 file left out: a.jpg (hidden)"
     others = [*((f"{number}.txt", NO_PICTURE) for number in range(1000)), ("gone.jpg", "a link to nothing")]
     named = ", ".join(f"{number}.txt" for number in range(8))
-    expected = f"1,001 files left out: {named} and 992 more (not a picture); gone.jpg (a link to nothing)"
+    expected = f"1,001 files left out: gone.jpg (a link to nothing); {named} and 992 more (not a picture)"
     assert left_out(others) == expected

@@ -7,6 +7,8 @@ from pathlib import Path
 from unicodedata import normalize
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from tests.datasets.batches import rows
@@ -30,7 +32,7 @@ LABELS = (
         ("White Shark/1.jpg", LABELS[1]),
         ("Ice cream/1.jpg", LABELS[4]),
         # Rows of tables, with the file and row before the path.
-        ("t.parquet#0 tench/1.jpg", LABELS[0]),
+        ("T.PARQUET#0 tench/1.jpg", LABELS[0]),
         ("part/t.parquet#12 train/white shark/1.jpg", LABELS[1]),
         ("t.parquet#0 train\\tench\\1.jpg", LABELS[0]),
         ("t.parquet#0 tench.jpg", None),
@@ -56,6 +58,27 @@ def test_the_class_of_a_table_counts_before_that_of_a_folder() -> None:
     assert true_class("tench/1.jpg", names, "Ice cream") == LABELS[4]
     assert true_class("tench/1.jpg", names, "n02119789") == LABELS[0]
     assert true_class("1.jpg", names, "n02119789") is None
+
+
+def test_a_batch_has_the_classes_of_a_table_and_says_what_is_left_out(
+    make_model: Callable[..., Model], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos = write_photos(tmp_path / "photos", ["a.png", "class 2/b.png"], [(24, 16)])
+    cells = [(photos / "a.png").read_bytes()] * 4
+    table = pyarrow.table({"image": cells, "label": ["class 1", "dog", "dog", None]})
+    pyarrow.parquet.write_table(table, photos / "more.parquet")
+    (photos / "notes.txt").write_text("no picture")
+    (photos / ".c.png").touch()
+    summary = run_batch(BatchRequest(make_model()), photos, tmp_path / "out")
+    truth = {path: row["true_class"] for path, row in rows(tmp_path / "out").items()}
+    labels = dict(zip((f"more.parquet#{number}" for number in range(4)), ("class 1", None, None, None), strict=True))
+    assert truth == {"a.png": None, "class 2/b.png": "class 2", **labels}
+    assert (summary.labelled, summary.other_folders) == (2, {"dog": 2})
+    assert summary.left_out == "2 files left out: .c.png (hidden); notes.txt (not a picture)"
+    _print(summary, tmp_path / "out")
+    assert f"no class of the model: 'dog' (2)\n{summary.left_out}\n" in capsys.readouterr().out
+    again = run_batch(BatchRequest(make_model()), [photos / "a.png"], tmp_path / "list")
+    assert (again.analysed, again.left_out) == (1, "")
 
 
 def test_the_table_the_command_and_the_atlas_know_the_misclassified(

@@ -60,7 +60,7 @@ def test_hidden_files_and_other_files_are_no_images(tmp_path: Path, capsys: pyte
     data = read_image_folder(tmp_path, "train", PLAIN, 2, 2)
     assert data.targets.tolist() == [0, 0, 1, 1, 2, 2]
     assert (
-        "train: 3 files left out: notes.txt, red/notes.txt (not a picture); red/._0.png (hidden)"
+        "train: 3 files left out: red/._0.png (hidden); notes.txt, red/notes.txt (not a picture)"
         in capsys.readouterr().out
     )
 

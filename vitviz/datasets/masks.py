@@ -24,7 +24,7 @@ def mask_of(key: str, masks: Path) -> Path | None:
     """
     path = Path(path_of(key))
     # A row of a table without a path has no ending.
-    name = path if re.search(r"\.parquet#\d+$", path.name) else path.with_suffix("")
+    name = path if re.search(r"(?i)\.parquet#\d+$", path.name) else path.with_suffix("")
     # An absolute path would leave the folder.
     stem = masks.joinpath(*[part for part in name.parts if part not in ("..", path.anchor)])
     endings = [ending for suffix in FILE_SUFFIXES for ending in (suffix, suffix.upper())]

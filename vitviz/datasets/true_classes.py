@@ -27,7 +27,7 @@ def class_names(labels: Sequence[str]) -> dict[str, str]:
 
 def path_of(key: str) -> str:
     """The path of a picture, without the file and row of a table that hold it."""
-    return re.sub(r"^.*?\.parquet#\d+ ", "", key.replace("\\", "/"))
+    return re.sub(r"(?i)^.*?\.parquet#\d+ ", "", key.replace("\\", "/"))
 
 
 def folder_of(key: str) -> str:

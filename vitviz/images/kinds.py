@@ -164,7 +164,8 @@ def left_out(others: Sequence[tuple[str, str]]) -> str:
     """A sentence on what is left out, by names and reasons: how much, and for each reason the first names; or empty."""
     names = {
         why: [legible(name) for name, each in others if each == why]
-        for why in dict.fromkeys(each for _, each in others)
+        # What may be a picture comes first.
+        for why in dict.fromkeys(sorted((each for _, each in others), key=NO_PICTURE.__eq__))
     }
     reasons = "; ".join(f"{several(each, MAX_NAMES)} ({why})" for why, each in names.items())
     return f"{len(others):,} {'file' if len(others) == 1 else 'files'} left out: {reasons}" if others else ""
