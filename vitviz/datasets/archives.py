@@ -27,70 +27,65 @@ MAX_LINKS = 40
 # Flags of a ZIP archive's members.
 ZIP_ENCRYPTED, ZIP_UTF8 = 0x1, 0x800
 
-File = tuple[str, bytes, str]
-"""Name and content; or else why it has none."""
 
-
-def archive_files(source: str) -> Iterator[File]:
-    """The files in an archive, in the order of their contents, which are read once, each under all of its names.
+def archive_files(source: str) -> Iterator[tuple[str, bytes, str]]:
+    """The name and content of each file in an archive, or why it has none, in the order of the archive.
 
     Raises:
         DataError: the archive is damaged.
     """
+    is_zip = source.lower().endswith(ZIP_SUFFIX)
+    entries_of, read = (_zip_entries, _unzip) if is_zip else (_tar_entries, _untar)
     try:
-        yield from (_zip_files if source.lower().endswith(ZIP_SUFFIX) else _tar_files)(source)
+        with zipfile.ZipFile(source) if is_zip else tarfile.open(source) as archive:
+            entries = entries_of(archive)
+            names = _names_by_member(entries)
+            reason = "a link to nothing in the archive, or back to its own folder"
+            yield from ((name, b"", reason) for name in names.pop(None, ()))
+            # Each content is read once, since a compressed archive would be read from its beginning for another time.
+            for member in [each for each in dict.fromkeys(entries.values()) if each in names]:
+                content, why = read(archive, member)
+                yield from ((name, content, why) for name in names[member])
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, OSError, EOFError) as error:
         raise DataError(f"{source}: damaged archive ({error})") from None
 
 
-def _tar_files(source: str) -> Iterator[File]:
-    with tarfile.open(source) as archive:
-        entries = dict[str, Any]()
-        for member in archive:
-            name, target = posixpath.normpath(member.name), posixpath.normpath(member.linkname)
-            # A hard link without its file leads to nothing.
-            entry = entries.get(target, f"/{target}") if member.islnk() else member
-            entries.pop(name, None)
-            if not member.isdir():
-                entries[name] = member.linkname if member.issym() else entry
-        names = _names_by_member(entries)
-        yield from _dead_links(names)
-        for member in archive:
-            if member in names:
-                file = archive.extractfile(member) if member.size <= MAX_FILE_BYTES else None
-                content = b"" if file is None else file.read()
-                why = "a pipe, a device, or larger than 1 GiB" * (file is None)
-                yield from ((name, content, why) for name in names[member])
+def _tar_entries(archive: Any) -> dict[str, Any]:
+    entries = dict[str, Any]()
+    for member in archive:
+        name, target = posixpath.normpath(member.name), posixpath.normpath(member.linkname)
+        # A hard link without its file leads to nothing.
+        entry = entries.get(target, f"/{target}") if member.islnk() else member
+        entries.pop(name, None)
+        if not member.isdir():
+            entries[name] = member.linkname if member.issym() else entry
+    return entries
 
 
-def _zip_files(source: str) -> Iterator[File]:
-    with zipfile.ZipFile(source) as archive:
-        entries = dict[str, Any]()
-        for member in archive.infolist():
-            name = member.filename
-            # macOS writes UTF-8 without saying so.
-            with suppress(UnicodeError):
-                name = name if member.flag_bits & ZIP_UTF8 else name.encode("cp437").decode()
-            if not member.is_dir():
-                is_link = stat.S_ISLNK(member.external_attr >> 16)
-                entries[posixpath.normpath(name)] = os.fsdecode(_unzip(archive, member)[0]) if is_link else member
-        names = _names_by_member(entries)
-        yield from _dead_links(names)
-        for member in names:
-            content, why = _unzip(archive, member)
-            yield from ((name, content, why) for name in names[member])
+def _untar(archive: Any, member: tarfile.TarInfo) -> tuple[bytes, str]:
+    file = archive.extractfile(member) if member.size <= MAX_FILE_BYTES else None
+    return (b"", "a pipe, a device, or larger than 1 GiB") if file is None else (file.read(), "")
 
 
-def _unzip(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[bytes, str]:
-    """The content of a file, or why it has none: each file is encrypted, compressed and checked for itself."""
+def _zip_entries(archive: Any) -> dict[str, Any]:
+    entries = dict[str, Any]()
+    for member in archive.infolist():
+        name = member.filename
+        # macOS writes UTF-8 without saying so.
+        with suppress(UnicodeError):
+            name = name if member.flag_bits & ZIP_UTF8 else name.encode("cp437").decode()
+        if not member.is_dir():
+            is_link = stat.S_ISLNK(member.external_attr >> 16)
+            entries[posixpath.normpath(name)] = os.fsdecode(_unzip(archive, member)[0]) if is_link else member
+    return entries
+
+
+def _unzip(archive: Any, member: zipfile.ZipInfo) -> tuple[bytes, str]:
+    # Each file is encrypted, compressed and checked for itself.
     try:
         return (archive.read(member), "") if member.file_size <= MAX_FILE_BYTES else (b"", "larger than 1 GiB")
     except (RuntimeError, zipfile.BadZipFile, zlib.error):
         return b"", "encrypted" if member.flag_bits & ZIP_ENCRYPTED else "damaged, or compressed in a rare way"
-
-
-def _dead_links(names: dict[Any, list[str]]) -> list[File]:
-    return [(name, b"", "a link to nothing in the archive, or back to its own folder") for name in names.pop(None, ())]
 
 
 def _names_by_member(entries: Mapping[str, Any]) -> dict[Any, list[str]]:

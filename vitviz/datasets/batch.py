@@ -121,9 +121,9 @@ def run_batch(
     """
     instance("request", request, BatchRequest, "vitviz.BatchRequest(model, (vitviz.MapRequest('rollout'),))")
     pictures: Any = read_items(items) if isinstance(items, str | os.PathLike) else items
-    found = pictures if isinstance(pictures, Items) else None
-    if found is not None and not found.reader.streams:
-        pictures = list(found)
+    found = pictures
+    if isinstance(pictures, Items) and not pictures.reader.streams:
+        pictures = list(pictures)
     if isinstance(pictures, list | tuple):
         pictures = [each if isinstance(each, Item) else Item(str(each), user_path(each)) for each in pictures]
     output = user_path(output)
@@ -155,8 +155,8 @@ def run_batch(
         summary.skipped += unprocessed.skipped
         summary.seconds = time.monotonic() - started
         summary.wait_seconds, summary.batch_size = source.wait_seconds, source.batch_size
-        if found is not None:
-            summary.left_out = UNKNOWN if engine == RAY and found.reader.streams else left_out(found.left_out)
+        is_unknown = engine == RAY and isinstance(pictures, Items)
+        summary.left_out = UNKNOWN if is_unknown else left_out(getattr(found, "left_out", ()))
         return summary
 
 
