@@ -15,7 +15,7 @@ from tests.support.networks import NETWORKS
 from tests.support.node import in_node
 from tests.ui.explorer.page_driver import SHAPES, made
 from vitviz import METHODS, Model
-from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, Token
+from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, Switch, Token
 from vitviz.ui.explorer.device_page import DEVICE_METHODS, DEVICE_PROBES, device_page
 from vitviz.ui.normalize import normalize_view
 from vitviz.ui.state import PageState, View
@@ -38,6 +38,8 @@ def drawn_value(record: Parameter, draw: random.Random) -> Any:
     if isinstance(kind, Number):
         steps = round((kind.maximum - kind.minimum) / kind.step)
         return draw.choice([record.default, kind.minimum + draw.randrange(steps + 1) * kind.step])
+    if isinstance(kind, Switch):
+        return draw.random() < 0.5
     if isinstance(kind, Choice):
         return draw.choice([value for _, value in kind.options])
     assert isinstance(kind, ClassTarget)
