@@ -104,7 +104,7 @@ const CHANGES = [
     choices.chooseMethod("attention");
   }, {}],
   ["what a small map answers, which was chosen", { own: { layer: 2, query: [3, 4] } }, () => {
-    choices.chooseMap("relevance", { query: [1, 1] });
+    choices.chooseMap(0, "relevance", { query: [1, 1] });
     choices.chooseMethod("rollout");
   }, { query: [1, 1] }],
   ["a link, another question", {}, () => {
