@@ -10,7 +10,7 @@ from tests.support.example import ROOT
 # Python statements, without docstrings and imports, rounded up to tens. A room that becomes lighter takes its number
 # down with it.
 MOST = {
-    "analysis": 500,
+    "analysis": 510,
     "attention": 650,
     "attribution": 970,
     "cli": 830,
@@ -24,7 +24,7 @@ MOST = {
     "training": 430,
     "ui": 3450,
     "video": 600,
-    "visualization": 890,
+    "visualization": 900,
     "vitviz": 200,
     "weights": 4630,
     "worker": 250,

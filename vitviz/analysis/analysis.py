@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import torch
 
 from vitviz.analysis.cell import cell_html
-from vitviz.analysis.flips import Flip, flip
+from vitviz.analysis.experiments import Experiments
 from vitviz.analysis.given import model_and_picture
 from vitviz.analysis.methods import MethodMaps
 from vitviz.analysis.predictions import Prediction, Predictions
@@ -24,23 +24,18 @@ from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution import METHODS, AttributionInput, Method, attention_sheet
 from vitviz.attribution.attention import Direction, attention_subject
 from vitviz.attribution.exclusion import Exclude
-from vitviz.attribution.far_look import FarLook, far_look
 from vitviz.attribution.methods import MethodName, record_and_arguments
 from vitviz.attribution.propagation import Reference
 from vitviz.errors.arguments import integer, named_arguments, named_fields, no_parameter, word
 from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import ConfigError, MethodError
-from vitviz.errors.messages import describe
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.images.sources import ImageSource
-from vitviz.metrics.ablation import HeadEffects, head_effects, switched_off
-from vitviz.metrics.faithfulness import METRIC_NAMES, Curve, MetricName, faithfulness
 from vitviz.models.network import Network
 from vitviz.models.probability import class_probabilities, why_no_probability
-from vitviz.models.targets import Target, TargetChoice, as_target, effect_score, resolve_target
+from vitviz.models.targets import Target, TargetChoice, as_target, resolve_target
 from vitviz.models.weight_samples import AFTER_TRAINING, CHANGED_WEIGHTS, network_samples, weight_samples
 from vitviz.progress import Progress
-from vitviz.visualization.arithmetic import is_same_picture
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.visualization.sheets import Sheet
 from vitviz.weights import Model
@@ -60,7 +55,7 @@ def _unknown_parameter_message(analysis: Analysis, method: str = "", *_: Any, un
 
 @named_fields(ConfigError, "vitviz.analyze(image, model)")
 @dataclass(frozen=True, eq=False)
-class Analysis(MethodMaps, AttributeAdvice):
+class Analysis(MethodMaps, Experiments, AttributeAdvice):
     """One image encoded by one model, made by :func:`vitviz.analyze`, or by :meth:`of`.
 
     It can be pickled and copied; its cached gradients are left out.
@@ -287,142 +282,6 @@ class Analysis(MethodMaps, AttributeAdvice):
             *numbers,
             attention_subject(trace.layout, query, direction),
         )
-
-    @named_arguments(MethodError)
-    def faithfulness(
-        self,
-        maps: Mapping[str, Heatmap],
-        target: TargetChoice = None,
-        *,
-        metrics: Iterable[MetricName] = METRIC_NAMES,
-        seed: int = 0,
-        report: Callable[[Progress], None] | None = None,
-    ) -> dict[str, dict[str, Curve]]:
-        """How well maps rank the patches that a score depends on, compared with random orders of the patches.
-
-        Args:
-            maps: of this analysis, by any name.
-            target: a class by label or number (default: the most probable one), whose probability is measured; or
-                another target of :meth:`map`, whose score is measured.
-            metrics, seed, report: as :func:`vitviz.metrics.faithfulness.faithfulness` takes them.
-
-        Returns:
-            The curves by metric and map.
-
-        Raises:
-            MethodError: these are no maps by name, one is of another picture of this size or of another part of it, the
-                model has no such class, there is no such metric, or the target's score is not higher for the whole
-                image than for one without any patch.
-        """
-        if not isinstance(maps, Mapping) or not all(isinstance(each, Heatmap) for each in maps.values()):
-            expected = "expected maps by name, such as {'rollout': analysis.rollout()}"
-            raise MethodError(f"maps: {describe(maps)} found; {expected}")
-        for name, heatmap in maps.items():
-            self.check_place(name, heatmap)
-        values = {name: heatmap.values for name, heatmap in maps.items()}
-        class_or_target = resolve_target(target, self.logits, self.model.labels)
-        return faithfulness(self.network, self.prepared.pixels, values, class_or_target, metrics, seed, report)
-
-    @named_arguments(MethodError)
-    def head_effects(
-        self,
-        target: TargetChoice = None,
-        *,
-        report: Callable[[Progress], None] | None = None,
-    ) -> HeadEffects:
-        """How a score changes without each head, as :func:`vitviz.metrics.ablation.head_effects`.
-
-        Args:
-            target: as :meth:`faithfulness` takes it.
-            report: as :func:`vitviz.metrics.ablation.head_effects` takes it.
-
-        Raises:
-            MethodError: the model has no such class.
-        """
-        class_or_target = resolve_target(target, self.logits, self.model.labels)
-        return head_effects(self.network, self.prepared.pixels, class_or_target, report)
-
-    @named_arguments(MethodError)
-    def switched_off(
-        self,
-        heads: Iterable[tuple[int, int]] = (),
-        patches: Iterable[tuple[int, int]] = (),
-        *,
-        target: TargetChoice = None,
-    ) -> torch.Tensor:
-        """The model's output without some heads and patches, as :func:`vitviz.metrics.ablation.switched_off`.
-
-        Args:
-            heads, patches: as that function takes them.
-            target: as :meth:`faithfulness` takes it; with None the whole output is returned.
-
-        Returns:
-            Without a target, the logits ``"class"`` (the pooled features if there is no classifier). With one, a single
-            number: the probability of a class, or the score of another target.
-
-        Raises:
-            MethodError: the model has no such class.
-            QueryError: it has no such head or patch, or no patch is left.
-        """
-        network, pixels, config = self.network, self.prepared.pixels, self.model.network.config
-        if target is None:
-            return switched_off(network, pixels, heads, patches)
-        class_or_target = resolve_target(target, self.logits, self.model.labels)
-        watched = effect_score(class_or_target, config.classes, config.probability)
-        return watched.scores(switched_off(network, pixels, heads, patches, watched.reads)[None])[0]
-
-    def far_look(self) -> FarLook | None:
-        """The square that gives most of its attention to one place far from it, as :func:`vitviz.attribution.far_look`.
-
-        Of all layers and heads; None if no place of the grid is far enough.
-        """
-        return far_look(self.trace, self.prepared.pixels)
-
-    @named_arguments(MethodError)
-    def flip(
-        self,
-        to: int | str | None = None,
-        margin: float = 0.1,
-        *,
-        order: Heatmap | None = None,
-        random_orders: int = 5,
-        report: Callable[[Progress], None] | None = None,
-    ) -> Flip:
-        """A few squares without which the answer is another one, found by covering them as :meth:`switched_off` does.
-
-        The set is small, not the smallest: each of its squares is needed by itself. The sources are those of
-        :mod:`vitviz.metrics.flip`.
-
-        Args:
-            to: the class that shall be the answer, by label or number; None for any other.
-            margin: by how much the probability of the new answer must be above that of the old one, or that of ``to``
-                above all others; in [0, 1).
-            order: a map of this analysis, whose highest values are covered first; by default relevance for the answer,
-                or against ``to``.
-            random_orders: how many random orders are searched in the same way, for comparison.
-            report: receives the number of passes, of about as many as there are patches; an exception from it ends the
-                search.
-
-        Raises:
-            MethodError: the model gives no probabilities of at least two classes, ``to`` is its answer already, the
-                margin is out of range, or the order is of another picture.
-        """
-        return flip(self, to, margin, order, random_orders, report)
-
-    @named_arguments(MethodError)
-    def check_place(self, name: str, heatmap: Heatmap) -> None:
-        """Check that a map is of this picture; one on a picture of another size may be on a copy of it.
-
-        Raises:
-            MethodError: it is on another picture of this size, or on another part of it than the model's input.
-        """
-        image, has_this_size = self.prepared.image, heatmap.image.size == self.prepared.image.size
-        box = self.prepared.geometry.resized(*image.size).box
-        if has_this_size and heatmap.geometry.box != box:
-            found = f"on the part {heatmap.geometry.box} of the picture"
-            raise MethodError(f"maps: {name!r} is {found}; expected it on the model's input, {box}")
-        if has_this_size and not is_same_picture(heatmap.image, image):
-            raise MethodError(f"maps: {name!r} is on another picture; expected maps of this analysis")
 
     @property
     def _keeps_gradients(self) -> bool:

@@ -8,15 +8,14 @@ from __future__ import annotations
 import argparse
 
 from vitviz.attribution import METHODS
+from vitviz.cli.declarations_of_training import training_commands
 from vitviz.cli.grammar import Command, box_corners, map_request, size, write
 from vitviz.cli.options import (
     ANALYSIS,
     CHECKPOINT,
-    COLOR_PROFILE,
     EXPLORED,
     IMAGE,
     MAP_GRAMMAR,
-    METHOD_CHOICE,
     ONE_CHECKPOINT,
     PICTURES,
     READING,
@@ -25,15 +24,12 @@ from vitviz.cli.options import (
     STYLE,
     command,
     fit,
-    folder,
     json_of,
     max_bytes,
     of_method,
     of_parameter,
     option,
-    preset_text,
     together,
-    training_options,
 )
 from vitviz.cli.probing import PARAMETERS as PROBE_PARAMETERS
 from vitviz.datasets import ENGINES, READERS, Cluster
@@ -42,7 +38,6 @@ from vitviz.datasets.work import WORKERS
 from vitviz.evaluation.probes import PROBES
 from vitviz.images.sources import COLUMN
 from vitviz.system.paths import user_path as path
-from vitviz.training.config import PRESETS
 from vitviz.video.clips import CLIP_SUFFIXES
 from vitviz.video.writing import CONTAINERS
 from vitviz.visualization.heatmaps import FIGURE_SIDE
@@ -327,78 +322,7 @@ def commands() -> list[Command]:
                 help="port to listen on (default: GRADIO_SERVER_PORT, or the first free from 7860)",
             ),
         ),
-        command(
-            "evaluate",
-            "measure a checkpoint's accuracy on an image folder",
-            "evaluating:run",
-            option("images", type=path, help="folder with test/CLASS/IMAGE, of all classes or some"),
-            *CHECKPOINT,
-            option(
-                "--class",
-                dest="labels",
-                action="append",
-                default=None,
-                metavar="CLASS",
-                help="classes to measure together as well; may be repeated",
-            ),
-            option(
-                "--ood",
-                type=path,
-                default=None,
-                metavar="FOLDER",
-                help="removed: says what to use instead",
-            ),
-            COLOR_PROFILE,
-        ),
-        command(
-            "evaluate-methods",
-            "measure how faithful every method's maps are, on a folder",
-            "measuring:run_evaluate_methods",
-            *folder(200, "area"),
-            METHOD_CHOICE,
-        ),
-        command(
-            "describe-heads",
-            "measure how far and how widely every head looks, on a folder",
-            "measuring:run_describe_heads",
-            *folder(200, "measure"),
-            option("--picture", type=path, default=None, help="figure to write: PNG, SVG or PDF"),
-        ),
-        command(
-            "evaluate-attention",
-            "measure how much attention lies on the object, on a folder of photographs",
-            "measuring:run_evaluate_attention",
-            *folder(1000, "head"),
-        ),
-        command(
-            "check-methods",
-            "see whether the maps change when weights are shuffled",
-            "measuring:run_check_methods",
-            *folder(50, "correlation"),
-            METHOD_CHOICE,
-        ),
-        command(
-            "train",
-            "train a Vision Transformer on an image folder",
-            "training:run",
-            option("images", type=path, help="folder with train/CLASS/IMAGE and test/CLASS/IMAGE"),
-            option("output", type=path, help="folder for checkpoint, logs and what a resume needs"),
-            option(
-                "--snapshots",
-                type=int,
-                default=12,
-                help="number of snapshots to save, from the first step to the last (default: %(default)s)",
-            ),
-            option(
-                "--terms",
-                default="",
-                metavar="TEXT",
-                help="licence terms of the weights, written to the checkpoint's card",
-            ),
-            *training_options(),
-            epilog="presets:\n" + "\n".join(f"  {name:<10}{preset_text(config)}" for name, config in PRESETS.items()),
-            resumes="continues after the last whole epoch",
-        ),
+        *training_commands(),
         command(
             "completion",
             "print what completes commands and options in a shell",

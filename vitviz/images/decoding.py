@@ -6,6 +6,7 @@ import io
 import re
 import struct
 from collections import defaultdict
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -125,3 +126,14 @@ def decode(image: Image.Image, stream: PictureFile | None) -> None:
                 first = image.copy()
             elif any(strip.tobytes() != first.crop(box).tobytes() for box, strip in strips(image)):
                 raise
+
+
+def has_frames(image: Image.Image, stream: PictureFile | None) -> bool:
+    """Whether an image has further frames or pages, and none but the first was chosen."""
+    if stream is not None:
+        stream.seek(0)
+        image = open_undecoded(stream)
+    # The file behind an image may be closed, and the image decoded.
+    with suppress(ValueError):
+        return bool(getattr(image, "is_animated", False)) and not image.tell()
+    return False

@@ -8,7 +8,6 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import describe, legible
 from vitviz.images.code_points import read_code_points
 from vitviz.images.colours import COLOR_PROFILES, ColorProfile
-from vitviz.images.decoding import PictureFile, allow_reduction, decode, heif_formats, open_undecoded
+from vitviz.images.decoding import PictureFile, allow_reduction, decode, has_frames, heif_formats, open_undecoded
 from vitviz.images.image_facts import ImageFacts
 from vitviz.images.kinds import (
     COLOR_MAP,
@@ -320,7 +319,7 @@ def _finished(
         rgb, more = to_rgb(upright, name, encoding, value_range, color_profile)
         is_flat = rgb.getcolors(1) is not None
         # Phones store a second exposure or a map of depths behind a photograph, as MPO.
-        if (is_flat or image.format != "MPO") and _has_frames(image, stream):
+        if (is_flat or image.format != "MPO") and has_frames(image, stream):
             flat = ", which is of one colour, is read: save another" if is_flat else " is read"
             more.append(f"it has several frames or pages, and the first{flat}")
         factor = math.ceil(math.sqrt(math.prod(rgb.size) / MAX_PIXELS))
@@ -384,17 +383,6 @@ def _on_screen(image: Image.Image) -> Image.Image:
     screen = Image.new("RGBA", image.size)
     screen.paste(image.crop(box).convert("RGBA"), box)
     return screen
-
-
-def _has_frames(image: Image.Image, stream: PictureFile | None) -> bool:
-    """Whether an image has further frames or pages, and none but the first was chosen."""
-    if stream is not None:
-        stream.seek(0)
-        image = open_undecoded(stream)
-    # The file behind an image may be closed, and the image decoded.
-    with suppress(ValueError):
-        return bool(getattr(image, "is_animated", False)) and not image.tell()
-    return False
 
 
 def _reason(error: Exception) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -33,6 +33,7 @@ from vitviz.visualization.colormaps import (
 from vitviz.visualization.maps import map_of, whole_picture
 from vitviz.visualization.overlays import overlay, pixels
 from vitviz.visualization.regions import share_inside
+from vitviz.visualization.rows import Rows
 from vitviz.visualization.saving import save_as
 from vitviz.visualization.scales import PERCENTILES, SCALES, FittedScale, ScaleName, fit, percentile_pair
 
@@ -155,7 +156,7 @@ def _unknown_argument(*_: Any, unknown: str, wrong_value: Any, **__: Any) -> str
 
 @named_fields(MethodError, "vitviz.Heatmap.of(array, image)")
 @dataclass(frozen=True, eq=False)
-class Heatmap(Arithmetic, AttributeAdvice):
+class Heatmap(Arithmetic, Rows, AttributeAdvice):
     """A token map and the image it belongs to.
 
     Args:
@@ -258,24 +259,6 @@ class Heatmap(Arithmetic, AttributeAdvice):
     def numpy(self) -> np.ndarray:
         """A copy of the map's values as an array, in their own precision: ``"grid_height grid_width"``."""
         return np.array(self)
-
-    def __len__(self) -> int:
-        """The number of rows."""
-        return len(self.values)
-
-    def __iter__(self) -> Iterator[Any]:
-        """The rows from the top, as of :meth:`numpy`."""
-        return iter(self.numpy())
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.array(self.values.numpy(), dtype, copy=copy is not False)
-
-    def __dlpack__(self, **options: Any) -> Any:
-        # By this protocol torch.as_tensor takes the values at once, not row by row.
-        return self.values.clone().__dlpack__(**options)
-
-    def __dlpack_device__(self) -> Any:
-        return self.values.__dlpack_device__()
 
     def __repr__(self) -> str:
         rows, columns = self.values.shape
