@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 
@@ -133,7 +133,7 @@ class Experiments(ABC):
 
     @named_arguments(MethodError)
     def flip(
-        self: Analysis,
+        self,
         to: int | str | None = None,
         margin: float = 0.1,
         *,
@@ -160,7 +160,7 @@ class Experiments(ABC):
             MethodError: the model gives no probabilities of at least two classes, ``to`` is its answer already, the
                 margin is out of range, or the order is of another picture.
         """
-        return flip(self, to, margin, order, random_orders, report)
+        return flip(cast("Analysis", self), to, margin, order, random_orders, report)
 
     def check_place(self, name: str, heatmap: Heatmap) -> None:
         """Check that a map is of this picture; one on a picture of another size may be on a copy of it.
