@@ -197,7 +197,7 @@ def test_behind_a_proxy_the_page_shows_hovers_and_uploads(
         click_patch(page, example, 5, 2)
         expect_map(page, example.attention(query=(5, 2)))
         upload(page, photo)
-        expect_map(page, own.attention(query=(5, 2)))
+        expect_map(page, own.attention())
         click_patch(page, own, 6, 1)
         expect_map(page, own.attention(query=(6, 1)))
         page.wait_for_function("start => location.href.startsWith(start)", arg=f"{served.address}/?")

@@ -174,10 +174,10 @@ def test_a_link_contains_the_step(handlers: Handlers) -> None:
     assert page_state["state"]["views"][0]["step"] == page_state["views"][0]["step"] == 20 and page_state["notes"] == []
     assert page_state["models"][""]["steps"] == list(STEPS)
     uid = page_state["views"][0]["uid"]
-    assert handlers.describe({"state": page_state["state"], "uids": [uid]})["link"] == "?step=20"
+    assert handlers.describe({"state": page_state["state"], "uids": [uid]})["link"].startswith("?step=20&method=")
     # Without a step the last state opens.
     last = on_loop(handlers.open_link({"link": f"?step={STEPS[-1]}"}, lambda state: None))
     assert last["state"]["views"][0]["step"] is None and last["notes"] == []
     other = on_loop(handlers.open_link({"link": "?step=7"}, lambda state: None))
-    assert other["state"]["views"][0]["step"] is None
+    assert other["state"]["views"][0]["step"] == 7
     assert "no snapshot of training step 7; expected 0, 20, 1000" in other["notes"][0]

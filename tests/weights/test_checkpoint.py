@@ -87,7 +87,7 @@ def test_a_half_written_file_never_replaces_a_good_one(
         whole(stream, model)
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
+    with monkeypatch.context() as patch, pytest.raises(ConfigError, match="No space"):
         patch.setattr(checkpoint, "write_checkpoint", write)
         save_checkpoint(good, make_model(depth=1))
     assert good.read_bytes() == before and list(good.parent.iterdir()) == [good]

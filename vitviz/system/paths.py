@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from vitviz.errors.messages import did_you_mean, legible
+from vitviz.errors.messages import did_you_mean, legible, quote
 
 # Files of a folder that are compared with the name of one that is missing.
 MAX_COMPARED = 10_000
@@ -58,8 +58,8 @@ def missing(path: str | os.PathLike[str], expected: str = "", kind: str = "file"
         kind: what should be there.
     """
     part, what = Path(os.path.abspath(user_path(path))), f"no such {kind}"
-    while not part.parent.exists():
-        part, what = part.parent, f"no folder {part.parent.name!r}"
+    while not os.path.exists(part.parent):
+        part, what = part.parent, f"no folder {quote(part.parent.name)}"
     # A link to nowhere is there itself.
     names = sorted({each.name for each in islice(part.parent.glob("*"), MAX_COMPARED)} - {part.name})
     what = what if os.access(part.parent, os.X_OK) else f"{part.name!r} cannot be reached"
