@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from vitviz.analysis.flips import Flip, flip
+from vitviz.analysis.places import check_place
 from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution.far_look import FarLook, far_look
 from vitviz.errors.arguments import named_arguments
@@ -20,7 +21,6 @@ from vitviz.metrics.faithfulness import METRIC_NAMES, Curve, MetricName, faithfu
 from vitviz.models.network import Network
 from vitviz.models.targets import TargetChoice, effect_score, resolve_target
 from vitviz.progress import Progress
-from vitviz.visualization.arithmetic import is_same_picture
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import Model
 
@@ -71,7 +71,7 @@ class Experiments(ABC):
             expected = "expected maps by name, such as {'rollout': analysis.rollout()}"
             raise MethodError(f"maps: {describe(maps)} found; {expected}")
         for name, heatmap in maps.items():
-            self.check_place(name, heatmap)
+            check_place(self.prepared, name, heatmap)
         values = {name: heatmap.values for name, heatmap in maps.items()}
         class_or_target = resolve_target(target, self.logits, self.model.labels)
         return faithfulness(self.network, self.prepared.pixels, values, class_or_target, metrics, seed, report)
@@ -161,17 +161,3 @@ class Experiments(ABC):
                 margin is out of range, or the order is of another picture.
         """
         return flip(cast("Analysis", self), to, margin, order, random_orders, report)
-
-    def check_place(self, name: str, heatmap: Heatmap) -> None:
-        """Check that a map is of this picture; one on a picture of another size may be on a copy of it.
-
-        Raises:
-            MethodError: it is on another picture of this size, or on another part of it than the model's input.
-        """
-        image, has_this_size = self.prepared.image, heatmap.image.size == self.prepared.image.size
-        box = self.prepared.geometry.resized(*image.size).box
-        if has_this_size and heatmap.geometry.box != box:
-            found = f"on the part {heatmap.geometry.box} of the picture"
-            raise MethodError(f"maps: {name!r} is {found}; expected it on the model's input, {box}")
-        if has_this_size and not is_same_picture(heatmap.image, image):
-            raise MethodError(f"maps: {name!r} is on another picture; expected maps of this analysis")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from vitviz.analysis.places import check_place
 from vitviz.analysis.predictions import Prediction
 from vitviz.attention.token_map import TokenMap
 from vitviz.errors.arguments import integer, number
@@ -83,7 +84,7 @@ def flip(
     margin = number("margin", margin, lambda value: 0 <= value < 1, "a number from 0 up to, but not including, 1")
     if order is None:
         order = analysis.relevance(first if wanted is None else contrast(first, wanted))
-    analysis.check_place("order", order)
+    check_place(analysis.prepared, "order", order)
     search = FlipSearch(analysis.network, analysis.prepared.pixels, first, wanted, margin, report)
     values = order.values.flatten()
     ranking = values.argsort(descending=True, stable=True).tolist()
