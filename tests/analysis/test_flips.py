@@ -59,6 +59,7 @@ def test_each_square_is_needed_and_hiding_them_by_hand_gives_the_same(
         assert flip.before == analysis.predictions(1)[0]
         if not flip:
             assert str(flip).endswith("No such squares were found within half of the 24.")
+            assert flip.heatmap.description.startswith("No squares were found") and not flip.patches
             continue
         found.append(flip)
         patches = list(flip.patches)
@@ -123,6 +124,11 @@ def test_several_sets_at_once_are_each_by_itself(make_model: MakeModel, changes:
     torch.testing.assert_close(together, torch.stack(alone), atol=1e-5, rtol=1e-5)
 
 
+def test_of_a_single_patch_nothing_can_be_covered(make_model: MakeModel) -> None:
+    flip = analyze(photo(), make_model(image_height=4, image_width=4)).flip()
+    assert not flip and flip.heatmap.values.numel() == 1
+
+
 def test_what_has_no_other_answer_is_refused_by_name(make_model: MakeModel) -> None:
     analysis = analyze(photo(), make_model())
     best = analysis.predictions(1)[0].label
@@ -133,6 +139,7 @@ def test_what_has_no_other_answer_is_refused_by_name(make_model: MakeModel) -> N
             "flip: small has no classifier": lambda: analyze(photo(), make_model(classes=0)).flip(),
             "flip: small has a single class": lambda: analyze(photo(), make_model(classes=1)).flip(),
             f"to = {best!r}: this is the answer already": lambda: analysis.flip(best),
+            "target 99: this model has classes 0 to 4": lambda: analysis.flip(99, order=analysis.rollout()),
             "margin = 1: expected a number from 0": lambda: analysis.flip(margin=1),
             "maps: 'order' is on": lambda: analysis.flip(order=other),
             "random_orders = -1": lambda: analysis.flip(random_orders=-1),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from vitviz import Analysis, AttentionTrace
 from vitviz.attribution.far_look import far_look
@@ -73,6 +75,13 @@ def test_it_is_the_best_of_all_layers_heads_and_squares(example: Analysis) -> No
     # The lower of the two in the middle.
     assert look.share - look.excess == pytest.approx(others[(len(others) - 1) // 2], abs=1e-5)
     assert math.dist(look.query, look.place) >= trace.layout.grid_height / 3
+
+
+def test_attention_of_ones_own_has_it_too() -> None:
+    trace = planted(8, 12, [((1, 1), (6, 9), 0.5)], sink=(3, 10))
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 96, 3), dtype=np.uint8))
+    look = Analysis.of(trace, picture).far_look()
+    assert look is not None and (look.query, look.place) == ((1, 1), (6, 9))
 
 
 def test_of_a_large_grid_some_rows_ask() -> None:

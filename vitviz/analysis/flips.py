@@ -18,7 +18,7 @@ from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import MethodError
 from vitviz.metrics.flip import MOST_COVERED, FlipSearch
 from vitviz.models.probability import why_no_probability
-from vitviz.models.targets import class_index, contrast
+from vitviz.models.targets import class_index, class_target, contrast
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Heatmap
 
@@ -35,7 +35,8 @@ class Flip(AttributeAdvice):
     Args:
         before: what the model says of the whole picture.
         after: what it says without the patches; without half of all, in the order of the map, if none were found.
-        patches: row and column of each; empty if the answer stays without half of all patches.
+        patches: row and column of each, from the top; empty if the answer stays without half of all patches.
+        class_count: number of classes that the model knows.
         heatmap: where they are: 1 for a covered patch, and 0 for any other.
         random_count: how many patches a random order needs by the same search, the median of several; None if most of
             them do not change the answer within half of all patches, or if none was tried.
@@ -43,12 +44,13 @@ class Flip(AttributeAdvice):
 
     >>> flip = analysis.flip()
     >>> print(flip)
-    It says cat, 73%. ...
+    Of the 108 things it knows, it says cat, 73%. ...
     """
 
     before: Prediction
     after: Prediction
     patches: tuple[tuple[int, int], ...]
+    class_count: int
     heatmap: Heatmap = field(repr=False, compare=False)
     random_count: int | None = None
     passes: int = field(default=0, compare=False)
@@ -57,7 +59,7 @@ class Flip(AttributeAdvice):
         return bool(self.patches)
 
     def __str__(self) -> str:
-        says = f"It says {self.before.label}, {self.before.probability:.0%}."
+        says = f"Of the {self.class_count} things it knows, it says {self.before.label}, {self.before.probability:.0%}."
         if not self:
             return f"{says} No such squares were found within half of the {self.heatmap.values.numel()}."
         count = "this square" if len(self.patches) == 1 else f"these {len(self.patches)} squares"
@@ -78,18 +80,21 @@ def flip(
         raise MethodError(f"flip: {analysis.model.name} {reason}: it has no other answer")
     [before] = analysis.predictions(1)
     first, random_orders = before.index, integer("random_orders", random_orders, 0, MethodError)
-    wanted = None if to is None else class_index(to, analysis.logits, labels)
-    if wanted == first:
+    other = None if to is None else class_index(to, analysis.logits, labels)
+    if other is not None:
+        # Raises for a number that no class has.
+        class_target(other, config.classes, labels)
+    if other == first:
         raise MethodError(f"to = {to!r}: this is the answer already; expected another class, or None for any other")
     margin = number("margin", margin, lambda value: 0 <= value < 1, "a number from 0 up to, but not including, 1")
     if order is None:
-        order = analysis.relevance(first if wanted is None else contrast(first, wanted))
+        order = analysis.relevance(first if other is None else contrast(first, other))
     check_place(analysis.prepared, "order", order)
-    search = FlipSearch(analysis.network, analysis.prepared.pixels, first, wanted, margin, report)
+    search = FlipSearch(analysis.network, analysis.prepared.pixels, first, other, margin, report)
     values = order.values.flatten()
     ranking = values.argsort(descending=True, stable=True).tolist()
-    found = search.patches(ranking)
-    without = search.probabilities(ranking[: int(MOST_COVERED * len(ranking))] if found is None else found)
+    covered = search.patches(ranking)
+    without = search.probabilities(ranking[: int(MOST_COVERED * len(ranking))] if covered is None else covered)
     passes, counts = search.passes, list[float]()
     for seed in range(random_orders):
         shuffled = torch.randperm(len(ranking), generator=torch.Generator().manual_seed(seed)).tolist()
@@ -99,11 +104,12 @@ def flip(
         if 2 * counts.count(math.inf) > random_orders:
             break
     typical = median(counts) if counts else math.inf
-    answer = int(without.argmax()) if wanted is None else wanted
+    answer = int(without.argmax()) if other is None else other
     after = Prediction(labels[answer], float(without[answer]), answer)
     cover = torch.zeros_like(values)
-    cover[found or []] = 1
-    description = f"Squares without which the answer is {after.label!r} in place of {before.label!r}"
+    cover[covered or []] = 1
+    change = f"the answer is {after.label!r} in place of {before.label!r}"
+    description = f"Squares without which {change}" if covered else f"No squares were found without which {change}"
     heatmap = analysis.heatmap_of(TokenMap(cover.view_as(order.values), {}, "covered or not", description, (0.0, 1.0)))
-    cells = tuple(divmod(patch, order.values.shape[1]) for patch in sorted(found or ()))
-    return Flip(before, after, cells, heatmap, None if math.isinf(typical) else int(typical), passes)
+    cells = tuple(divmod(patch, order.values.shape[1]) for patch in sorted(covered or ()))
+    return Flip(before, after, cells, len(labels), heatmap, None if math.isinf(typical) else int(typical), passes)

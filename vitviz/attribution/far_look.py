@@ -19,7 +19,7 @@ FAR = 1 / 3
 PLACE_PATCHES = 3
 # Of the picture's own contrast: a patch of less counts for less, since heads look by position where nothing is.
 PLAIN_CONTRAST = 0.5
-# Of larger grids, some rows of patches are asked.
+# On larger grids, only some rows of patches are queries.
 MAX_QUERIES = 400
 
 
@@ -68,12 +68,12 @@ def far_look(trace: AttentionTrace, pixels: torch.Tensor) -> FarLook | None:
     layout = trace.layout
     height, width, first = layout.grid_height, layout.grid_width, layout.prefix_count
     step = math.ceil(math.sqrt(layout.patch_count / MAX_QUERIES))
-    asked = torch.arange(layout.patch_count).view(height, width)[step // 2 :: step].flatten()
+    queries = torch.arange(layout.patch_count).view(height, width)[step // 2 :: step].flatten()
     rows, columns = (torch.arange(count) / count for count in (height, width))
     places = torch.cartesian_prod(rows, columns)
     importance = _contrast(pixels, layout)
     # "query key", zero where the key is near.
-    importance = importance[asked, None] * importance * (torch.cdist(places[asked], places) >= FAR)
+    importance = importance[queries, None] * importance * (torch.cdist(places[queries], places) >= FAR)
     best: FarLook | None = None
     highest = 0.0
     starts = range(first + step // 2 * width, layout.token_count, step * width)
@@ -98,7 +98,7 @@ def far_look(trace: AttentionTrace, pixels: torch.Tensor) -> FarLook | None:
                 highest = float(score)
                 query, key = divmod(int(index), layout.patch_count)
                 share, more = float(shares[head, query, key]), float(excess[query, key])
-                ends = divmod(int(asked[query]), width), divmod(key, width)
+                ends = divmod(int(queries[query]), width), divmod(key, width)
                 best = FarLook(layer, head, *ends, share, more)
     return best
 

@@ -58,9 +58,9 @@ class FlipSearch:
         Args:
             order: numbers of all patches, the first to cover first.
         """
-        low, high, most = 0, 1, max(1, int(MOST_COVERED * len(order)))
-        while not self._flips(order[:high]):
-            if high == most:
+        low, high, most = 0, 1, int(MOST_COVERED * len(order))
+        while high > most or not self._flips(order[:high]):
+            if high >= most:
                 return None
             low, high = high, min(2 * high, most)
         while high - low > 1:
