@@ -106,8 +106,7 @@ def flip(
     typical = median(counts) if counts else math.inf
     answer = int(without.argmax()) if other is None else other
     after = Prediction(labels[answer], float(without[answer]), answer)
-    cover = torch.zeros_like(values)
-    cover[covered or []] = 1
+    cover = torch.zeros_like(values).index_fill(0, torch.tensor(covered or [], dtype=torch.long), 1)
     change = f"the answer is {after.label!r} in place of {before.label!r}"
     description = f"Squares without which {change}" if covered else f"No squares were found without which {change}"
     heatmap = analysis.heatmap_of(TokenMap(cover.view_as(order.values), {}, "covered or not", description, (0.0, 1.0)))
