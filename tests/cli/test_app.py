@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,12 @@ from vitviz.weights import BUNDLED
 @pytest.mark.slow
 def test_the_app_is_launched_where_it_is_told(launched: list[tuple[Model, dict[str, object]]], capsys: Capture) -> None:
     assert main(["app"]) == 0
-    assert main(["app", "--host", "localhost", "--port", "7999"]) == 0
+    with socket.create_server(("localhost", 0)) as free:
+        port = free.getsockname()[1]
+    assert main(["app", "--host", "localhost", "--port", str(port)]) == 0
     assert [options for _, options in launched] == [
         {"server_name": None, "server_port": None},
-        {"server_name": "localhost", "server_port": 7999},
+        {"server_name": "localhost", "server_port": port},
     ]
     assert [model.name for model, _ in launched] == [BUNDLED[0]] * 2
     capsys.readouterr()
