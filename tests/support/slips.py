@@ -90,7 +90,7 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
         'Style(colourmap="viridis")',
         MethodError,
         "Style has no parameter 'colourmap': expected 'colormap', 'opacity', 'smooth', 'grid', 'low', 'high', "
-        "'fade', 'scale' or 'percentiles'; did you mean 'colormap'?",
+        "'fade', 'drain', 'scale' or 'percentiles'; did you mean 'colormap'?",
     ),
     (
         "heatmap.overlay(opacity=0.3)",

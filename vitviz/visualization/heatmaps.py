@@ -64,6 +64,7 @@ class Style:
         opacity: opacity of the colours over the image, in [0, 1].
         fade: whether weak values leave the image clear: the opacity grows with the power 1.5 of the position on the
             scale, or of the distance from zero for a signed map.
+        drain: whether the image is paler and darker, so that no colour of its own is taken for the map's.
         smooth: whether to interpolate between patch centres instead of drawing each patch in one colour.
         grid: whether to draw the borders of the patches.
         low, high: values at the two ends of the colormap; by default those of the scale.
@@ -86,13 +87,14 @@ class Style:
     low: float | None = None
     high: float | None = None
     fade: bool = False
+    drain: bool = False
     scale: ScaleName | FittedScale | None = None
     percentiles: tuple[float, float] = PERCENTILES
 
     def __post_init__(self) -> None:
         check_colormap(self.colormap)
         number("opacity", self.opacity, lambda opacity: 0 <= opacity <= 1, "a number in [0, 1]")
-        for name in ("smooth", "grid", "fade"):
+        for name in ("smooth", "grid", "fade", "drain"):
             boolean(name, getattr(self, name))
         ends = [number_or_none(end) for end in (self.low, self.high) if end is not None]
         if None in ends or ends != sorted(end for end in ends if end is not None):

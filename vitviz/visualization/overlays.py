@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 BAND_ROWS = 64
 # Of a faded map: weak values leave the photograph clear, and the strongest have the whole opacity.
 FADE_EXPONENT = 1.5
+# Of a drained image: the share of its saturation, and of its brightness; the luminance is that of CSS filters.
+DRAINED_SATURATION, DRAINED_BRIGHTNESS, LUMINANCE = 0.4, 0.68, (0.213, 0.715, 0.072)
 DIMMED_LEVELS = [round(0.35 * level) for level in range(256)]
 # White, as a level and an opacity of 255.
 GRID_LEVEL, GRID_OPACITY = 255, 90
@@ -36,7 +38,7 @@ def pixels(heatmap: Heatmap, smooth: bool) -> np.ndarray:
 
 def overlay(heatmap: Heatmap, style: Style, mark: tuple[int, int] | None = None) -> Image.Image:
     """The image with the map's colours over it, as :meth:`vitviz.Heatmap.overlay`."""
-    image, scale = heatmap.image, heatmap.scale(style)
+    image, scale = drained(heatmap.image) if style.drain else heatmap.image, heatmap.scale(style)
     palette, positions = style.colours(scale.signed).round().astype(np.uint8).tobytes(), scale.place(heatmap.values)
     # 256 equal steps, as matplotlib divides them.
     steps = _at_pixels(heatmap, 256 * positions, style.smooth, lambda steps: steps.clip(0, 255).astype(np.uint8))
@@ -56,12 +58,19 @@ def overlay(heatmap: Heatmap, style: Style, mark: tuple[int, int] | None = None)
         else:
             colours = Image.fromarray(own[start : start + BAND_ROWS])
         overlay.paste(_blend(image.crop(box), colours, levels, style, scale.signed), box)
-    _dim_outside(heatmap, overlay)
+    _dim_outside(image, heatmap, overlay)
     if style.grid:
         _draw_grid(heatmap, overlay)
     if mark is not None:
         _draw_mark(heatmap, overlay, mark)
     return overlay
+
+
+def drained(image: Image.Image) -> Image.Image:
+    """The image paler and darker, under a map: only the map has strong colours."""
+    shares = np.eye(3) * DRAINED_SATURATION + (1 - DRAINED_SATURATION) * np.array(LUMINANCE)
+    matrix = np.pad(DRAINED_BRIGHTNESS * shares, ((0, 0), (0, 1)))
+    return image.convert("RGB", tuple(matrix.flatten().tolist()))
 
 
 def marked_rectangle(heatmap: Heatmap, mark: object) -> tuple[float, float, float, float]:
@@ -122,14 +131,14 @@ def _samplings(heatmap: Heatmap, smooth: bool) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def _dim_outside(heatmap: Heatmap, overlay: Image.Image) -> None:
+def _dim_outside(image: Image.Image, heatmap: Heatmap, overlay: Image.Image) -> None:
     width, height = overlay.size
     left, top, right, bottom = heatmap.geometry.box
     (top, bottom), (left, right) = _pixels_between(height, top, bottom), _pixels_between(width, left, right)
     above, below = (0, 0, width, top), (0, bottom, width, height)
     for box in (above, below, (0, top, left, bottom), (right, top, width, bottom)):
         if box[0] < box[2] and box[1] < box[3]:
-            overlay.paste(heatmap.image.crop(box).point(DIMMED_LEVELS * 3), box)
+            overlay.paste(image.crop(box).point(DIMMED_LEVELS * 3), box)
 
 
 def _draw_grid(heatmap: Heatmap, overlay: Image.Image) -> None:
