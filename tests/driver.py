@@ -105,7 +105,7 @@ def running_browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
         # An empty page keeps its process alive when another page is closed.
         # Playwright evaluates texts, which the page's policy forbids.
-        context = browser.new_context(viewport=DESKTOP, bypass_csp=True)
+        context = browser.new_context(viewport=DESKTOP, bypass_csp=True, reduced_motion="reduce")
         context.new_page()
         yield browser
 
@@ -515,6 +515,11 @@ def write(page: Page, name: str, text: str) -> None:
     settle(page)
 
 
+def is_run(request: Request) -> bool:
+    """Whether a request starts what was asked for, not the search that goes on meanwhile."""
+    return request.url.endswith("/run") and '"flip"' not in (request.post_data or "")
+
+
 def upload(page: Page, file: Any) -> None:
     """Upload a picture, and wait until the page shows it or says why it does not.
 
@@ -522,8 +527,14 @@ def upload(page: Page, file: Any) -> None:
         page: the opened app.
         file: a path, or name, type and content as Playwright takes them.
     """
-    with page.expect_request(lambda request: request.url.endswith("/run")):
+    with page.expect_request(is_run):
         page.locator(".vx-pictures .vx-file").set_input_files(file)
+    settle(page)
+
+
+def show_default(page: Page) -> None:
+    """Show the method's own map, in place of the far look with which a picture opens."""
+    page.evaluate(f"{EXPLORER}.store.patchView(0, {{ parameters: {{}} }})")
     settle(page)
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from PIL import Image
+from playwright.sync_api import expect
 
 from tests.driver import opened_page, running_app, running_browser, settle
 from tests.support.example import ROOT
@@ -14,9 +15,9 @@ from vitviz.ui.explorer.app import PREVIEW
 from vitviz.ui.explorer.assets import FOLDER
 
 OUTPUT = ROOT / "assets" / "screenshot.png"
-# A patch of the cat's face is the query; it and two others are pinned.
-LINK = "method=attention&p.layer=2&p.query=5,5&pins=5,5;5,9;11,8"
-WIDTH, HEIGHT = 1400, 940
+# What the page opens on.
+LINK = "method=attention&p.layer=6&p.head=5&p.query=6,10"
+WIDTH, HEIGHT = 1400, 880
 # Of link previews.
 PREVIEW_SIZE = (1200, 630)
 
@@ -27,12 +28,13 @@ def take(path: Path) -> None:
         page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
         page.evaluate("document.querySelectorAll('.vx-fold').forEach((each) => { each.open = false; })")
         settle(page)
+        expect(page.locator(".vx-unless")).to_be_visible()
         page.screenshot(path=path)
     taken = Image.open(path).convert("RGB")
     upper = taken.crop((0, 0, WIDTH, WIDTH * PREVIEW_SIZE[1] // PREVIEW_SIZE[0]))
     upper.resize(PREVIEW_SIZE).save(FOLDER / PREVIEW, quality=60, optimize=True)
     # A palette takes a third of the bytes and looks the same.
-    taken.quantize(256).save(path, optimize=True)
+    taken.convert("P", palette=Image.Palette.ADAPTIVE).save(path, optimize=True)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ Object.assign(globalThis, { document: { getElementById: () => element }, locatio
 
 const choices = await import("../../vitviz/ui/page/choices.js");
 const { page, panes, store } = await import("../../vitviz/ui/page/page.js");
+const { asOpened } = await import("../../vitviz/ui/page/question_rule.js");
 const copyOf = (value) => JSON.parse(JSON.stringify(value));
 
 // Of two models, of which one has fewer layers and larger patches.
@@ -60,7 +61,7 @@ const CHANGES = [
   // What was there, what changes, and what is kept.
   ["the page's own square and layer, another question", { own: { layer: 2, query: [3, 4] } }, ofMethod("relevance"), {}],
   ["the page's own, another method of the same question", { own: { layer: 2, query: [3, 4] } }, ofMethod("attention_mass"), {}],
-  ["the page's own, another picture", { own: { layer: 2, query: [3, 4] } }, () => choices.choosePicture("dog"), { layer: 2 }],
+  ["the page's own, another picture", { own: { layer: 2, query: [3, 4] } }, () => choices.choosePicture("dog"), {}],
   ["the page's own, another model", { own: { layer: 2, query: [3, 4] } }, () => choices.chooseModel("small"), {}],
   ["a chosen square, another question", { asked: ALL }, ofMethod("relevance"), { query: [2, 5] }],
   ["a chosen square, and back through a map without squares", { asked: ALL }, () => {
@@ -97,11 +98,6 @@ const CHANGES = [
   ["a square under the pointer", { own: { layer: 2 } }, () => {
     page.hovered = { pane: panes[0], query: [1, 1] };
     choices.chooseMethod("rollout");
-  }, {}],
-  ["the head of a step of the tour", {}, () => {
-    choices.goToStep(2);
-    choices.goToStep(5);
-    choices.chooseMethod("attention");
   }, {}],
   ["what a small map answers, which was chosen", { own: { layer: 2, query: [3, 4] } }, () => {
     choices.chooseMap(0, "relevance", { query: [1, 1] });
@@ -293,4 +289,17 @@ for (const seed of [1, 2, 3, 4, 5]) test(`300 steps show nothing that was neithe
   }
   // The walk went through what it is about.
   assert.ok(asked > 100 && new Set(names).size === Object.keys(visitor.steps).length + 2);
+});
+
+// ---- what a picture opens on ----
+
+const LOOK = { layer: 6, head: 5, query: [6, 10] };
+for (const [name, view, asked, look, method, parameters] of [
+  ["its far look", {}, {}, LOOK, "attention", LOOK],
+  ["what is asked", { parameters: { head: 2 } }, { head: 2 }, LOOK, "attention", { head: 2 }],
+  ["its far look after one that says why", { method: "relevance", parameters: {} }, {}, LOOK, "attention", LOOK],
+  ["why, without a far look", {}, {}, null, "relevance", {}],
+]) test(`a picture opens on ${name}`, () => {
+  const opened = asOpened({ ...VIEW, ...view }, asked, { look }, "relevance");
+  assert.deepEqual([opened.method, opened.parameters], [method, parameters]);
 });

@@ -10,7 +10,7 @@ test("a change is told once, and what is no change not at all", () => {
   store.onChange = (before) => seen.push(before.opacity);
   store.patch({ opacity: 0.5 });
   store.patch({ opacity: 0.6 });
-  store.patchParameters(0, { layer: null, head: 2 });
+  store.ask([{ layer: null, head: 2 }]);
   store.patchView(0, { method: "attention" });
   assert.deepEqual([seen, store.state.views[0].parameters, store.version], [[0.5, 0.6], { head: 2 }, 2]);
 });

@@ -34,7 +34,7 @@ from benchmarks import load, memory_table
 from benchmarks.load_guests import BUNDLED, Guest, guests
 from benchmarks.load_tally import Tally, tables
 from benchmarks.visitor import LimitReachedError, Traffic, VisitError, Visitor, start_of
-from tests.driver import click_patch, expect_map, opened_page, upload
+from tests.driver import click_patch, expect_map, opened_page, show_default, upload
 from tests.support.apps import close
 from tests.support.example import EXAMPLE, ROOT
 from tests.support.waiting import HANG_SECONDS
@@ -197,6 +197,7 @@ def test_behind_a_proxy_the_page_shows_hovers_and_uploads(
         click_patch(page, example, 5, 2)
         expect_map(page, example.attention(query=(5, 2)))
         upload(page, photo)
+        show_default(page)
         expect_map(page, own.attention())
         click_patch(page, own, 6, 1)
         expect_map(page, own.attention(query=(6, 1)))

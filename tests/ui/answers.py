@@ -24,9 +24,10 @@ import vitviz
 from tests.driver import EXPLORER, settle
 from tests.support.example import ROOT
 from tests.ui.explorer.test_explorer_files import expected_map
-from vitviz import METHODS, Analysis, Heatmap, Model, Style, contrast, likeness, margin
+from vitviz import METHODS, Analysis, Heatmap, Model, contrast, likeness, margin
 from vitviz.attribution.parameters import ClassTarget, LayerNumber, Token
 from vitviz.models.targets import TargetChoice
+from vitviz.ui.first_view import far_look_worth_opening
 from vitviz.ui.links import print_link, read_link
 from vitviz.ui.normalize import bounds_of, normalize
 from vitviz.ui.state import PageState, View
@@ -82,7 +83,7 @@ SHOWN = f"""() => {{
         automatic: root.querySelector(".vx-scale").options[0].text, model: text("model-name"), seen: text("seen-as"),
         parameters: Object.fromEntries(all(".vx-parameter", control)),
         predictions: all(".vx-predictions button", prediction),
-        pins: all(".vx-pin span", (pin) => pin.textContent), busy: !root.querySelector(".vx-busy").hidden,
+        pins: all(".vx-pin span", (pin) => pin.textContent), busy: {EXPLORER}.requests.isBusy,
     }};
 }}"""
 
@@ -287,7 +288,7 @@ class Expected:
     def check_picture(self, address: str, state: PageState, scale: FittedScale) -> None:
         with Image.open(io.BytesIO(base64.b64decode(address.partition(",")[2]))) as opened:
             shown = opened.convert("RGB")
-        style = Style(state.colormap, state.opacity, state.smooth, state.grid, fade=state.fade, scale=scale)
+        style = replace(state.style, low=None, high=None, scale=scale)
         query = self.view.parameters.get("query")
         mark = query if isinstance(query, tuple) and self.has_token else None
         resized = self.heatmap.resized(max(shown.size))
@@ -396,7 +397,12 @@ def check_page(page: Page, library: Library) -> None:
     values = [expected.check_values(pane["values"]) for expected, pane in pairs]
     scaled = [expected.scaled(found) for expected, found in zip(all_expected, values, strict=True)]
     # Of the page's own values: rounded to eleven bits, they may lie on the other side of a border.
-    fitted = [fit(state.scale, scaled if shared else [each], percentiles=state.percentiles) for each in scaled]
+    name = state.scale
+    look = far_look_worth_opening(first.analysis) if len(panes) == 1 and name is None else None
+    asked = {} if look is None else {"layer": look.layer, "head": look.head, "query": look.query}
+    if look is not None and panes[0].method == "attention" and panes[0].parameters == asked:
+        name = "linear"
+    fitted = [fit(name, scaled if shared else [each], percentiles=state.percentiles) for each in scaled]
     for place, (expected, pane) in enumerate(pairs):
         expected.check_caption(pane["caption"], fitted[place], values[place])
         expected.check_legend(pane, fitted[place], values[place])

@@ -17,7 +17,6 @@ from tests.driver import (
     choose_example,
     choose_method,
     expect_map,
-    first_view,
     new_page,
     notice,
     open_link,
@@ -62,15 +61,14 @@ def test_it_opens_with_a_map_that_answers_the_hand_and_few_words_and_controls(
         page.goto(f"{address}/?__theme=light")
         settle(page)
         words, controls = page.evaluate(IN_SIGHT)
-        assert 40 < words <= 120 and 10 < controls <= 25, (words, controls)
+        assert 40 < words <= 90 and 10 < controls <= 25, (words, controls)
         check_page(page, library)
-        # Of all patches, it is the one whose attention is farthest from the mean.
-        layer, query = example.trace.layers // 2, first_view(page)["parameters"]["query"]
-        count, weights = example.trace.layout.prefix_count, example.trace.fused(layer)
-        rows = weights[count:, count:]
-        farthest = count + int((rows - rows.mean(0)).norm(dim=1).argmax())
-        assert query == list(example.trace.layout.cell(farthest))
-        assert page.url.endswith(f"?__theme=light&method=attention&p.layer={layer}&p.query={query[0]},{query[1]}")
+        look = example.far_look()
+        assert look is not None
+        query = ",".join(map(str, look.query))
+        asked = f"method=attention&p.layer={look.layer}&p.query={query}&p.head={look.head}"
+        assert page.url.endswith(f"?__theme=light&{asked}")
+        expect(page.locator(".vx-lead")).to_contain_text(f"{look.share:.0%} of its attention goes to the other")
         # A link without a method means what it meant.
         open_link(page, "/?__theme=light&example=chelsea.jpg")
         expect_map(page, example.rollout())
@@ -205,7 +203,7 @@ def test_a_late_answer_about_another_picture_is_not_shown(page: Page, coarse_exa
     settle(page)
     flower = vitviz.analyze(ROOT / "assets" / "flower.jpg", model, resolution=COARSE).predictions(1)[0]
     expect(page.locator(".vx-headline")).to_have_text(
-        f"Of the {len(model.labels)} things it knows: {flower.label}, {flower.probability:.0%}.".replace("%", " %")
+        f"Of the {len(model.labels)} things it knows: {flower.label}, {flower.probability:.0%}."
     )
-    expect(page.locator(".vx-predictions output").first).to_have_text(f"{flower.probability:.1%}")
+    expect(page.locator(".vx-predictions output").first).to_have_text(f"{flower.probability:.0%}")
     expect(page.locator(".vx-changes")).not_to_be_visible()

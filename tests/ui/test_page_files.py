@@ -23,6 +23,7 @@ from tests.driver import (
     click_patch,
     expect_map,
     first_view,
+    is_run,
     notice,
     open_figure,
     open_link,
@@ -31,11 +32,13 @@ from tests.driver import (
     saved,
     saved_page,
     settle,
+    show_default,
     upload,
 )
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import HEADS, SmallApp
 from vitviz import Analysis, Model, Style
+from vitviz.ui.first_view import opening_view
 
 pytestmark = pytest.mark.browser
 
@@ -65,7 +68,7 @@ GIVE = """([way, data, place]) => {
 
 def test_a_checkpoint_is_dropped_anywhere_and_an_address_is_not_fetched(page: Page) -> None:
     data = page.evaluate_handle(FILES, ["weights.pth"])
-    with page.expect_request(lambda sent: sent.url.endswith("/run")):
+    with page.expect_request(is_run):
         page.evaluate(GIVE, ["drop", data, "body"])
     expect(notice(page)).to_contain_text("weights.pth")
     expect(notice(page)).to_contain_text("The previous view is still shown")
@@ -78,7 +81,9 @@ def test_a_checkpoint_is_dropped_anywhere_and_an_address_is_not_fetched(page: Pa
 def test_a_picture_is_pasted_dropped_and_uploaded(page: Page, bundled: Model, wide: Path) -> None:
     picture = Image.new("RGB", (200, 100), (51, 102, 255))
     picture.paste((255, 255, 255), (120, 40, 160, 60))
-    expected = vitviz.analyze(picture, bundled).attention()
+    analysis = vitviz.analyze(picture, bundled)
+    opening = opening_view(analysis)
+    expected = analysis.map(opening.method, **opening.parameters)
     for way, place, names in (
         ("paste", "body", ["made.png"]),
         ("drop", ".vx-canvas", ["made.png"]),
@@ -87,7 +92,7 @@ def test_a_picture_is_pasted_dropped_and_uploaded(page: Page, bundled: Model, wi
         upload(page, wide)
         assert "picture=" in page.url
         check_page(page, Library(bundled, pictures={first_view(page)["picture"]: wide}))
-        with page.expect_request(lambda sent: sent.url.endswith("/run")):
+        with page.expect_request(is_run):
             page.evaluate(GIVE, [way, page.evaluate_handle(FILES, names), place])
         expect_map(page, expected)
     expect(notice(page)).to_contain_text("2 files were dropped: the page shows one.png.")
@@ -111,7 +116,7 @@ def test_a_picture_can_be_taken_with_the_camera(cifar_page: Page) -> None:
     open_menu(page, "pictures")
     page.locator(".vx-camera").click()
     page.wait_for_function(FILMING)
-    with page.expect_request(lambda sent: sent.url.endswith("/run")):
+    with page.expect_request(is_run):
         page.locator(".vx-shoot").click()
     assert first_view(page)["picture"].startswith("picture:")
     assert page.evaluate("document.querySelector('.vx-shot video').srcObject") is None
@@ -133,11 +138,13 @@ def pixels_of(path: Path) -> np.ndarray:
 def test_a_figure_has_what_is_shown_and_panels_that_were_kept(page: Page, bundled: Model, wide: Path) -> None:
     page.set_viewport_size({"width": 700, "height": 900})
     upload(page, wide)
+    show_default(page)
     path = save_figure(page)
     found, height = pixels_of(path), ONE * 400 / 900
     assert path.name == "wide-attention-CLS.png"
     assert found.shape == (2 * ceil(2 * GAP + height + 6), 2 * (2 * GAP + ONE), 3)
-    small = vitviz.analyze(wide, bundled).attention().overlay(Style("inferno", opacity=0.85, fade=True))
+    style = Style("inferno", opacity=0.85, fade=True, smooth=True, drain=True)
+    small = vitviz.analyze(wide, bundled).attention().overlay(style)
     expected = np.asarray(small.resize((2 * ONE, round(2 * height))), dtype=np.float32)
     shown = found[2 * GAP :][: len(expected), 2 * GAP : 2 * (GAP + ONE)]
     assert float(np.abs(shown - expected).mean()) < 3
@@ -222,6 +229,36 @@ def test_a_figure_of_every_layer_and_head(registers_page: Page, registers: Small
     assert len(np.unique(colours, axis=0)) > 200
 
 
+def test_a_saved_explorer_keeps_its_evidence(page: Page, example: Analysis, browser: Browser, tmp_path: Path) -> None:
+    """The predictions, why of the likeliest ones, and what the model says without some squares."""
+    unless, found = page.locator(".vx-unless"), example.flip()
+    said = f"Cover these {len(found.patches)} squares and it says {found.after.label}, {found.after.probability:.0%}."
+    expect(unless).to_have_text(said)
+    unless.click()
+    expect(page.locator(".vx-headline")).to_contain_text(f"Without {len(found.patches)} squares")
+    settle(page)
+    told, bars = page.locator(".vx-headline").inner_text(), page.locator(".vx-predictions output").all_inner_texts()
+    path = saved(page, "page").replace(tmp_path / "kept.html")
+    with saved_page(browser, path) as other:
+        headline, outputs = other.locator(".vx-headline"), other.locator(".vx-predictions output")
+        expect(headline).to_have_text(told)
+        assert outputs.all_inner_texts() == bars
+        other.locator(".vx-all-on").click()
+        expect(headline).to_contain_text("Of the ")
+        expect(outputs.first).to_have_text(f"{example.predictions(1)[0].probability:.0%}")
+        expect(other.locator(".vx-unless")).to_have_text(said)
+        other.locator(".vx-unless").click()
+        expect(headline).to_have_text(told)
+        other.locator(".vx-all-on").click()
+        # Why, of each class that it names.
+        for place, each in enumerate(example.predictions(3)):
+            other.locator(".vx-predictions button").nth(place).click()
+            expected = example.relevance(target=each.index)
+            expect(caption(other)).to_contain_text(expected.description)
+            shown = canvas_values(other)[-expected.values.numel() :]
+            np.testing.assert_allclose(shown, expected.numpy().ravel(), rtol=1e-3, atol=1e-6)
+
+
 def test_a_saved_explorer_opens_as_it_was_left_without_what_needs_a_server(
     registers_page: Page, registers: SmallApp, browser: Browser, tmp_path: Path
 ) -> None:
@@ -243,7 +280,7 @@ def test_a_saved_explorer_opens_as_it_was_left_without_what_needs_a_server(
         expect(other.locator(".vx-colormap")).to_have_value("viridis")
         options = other.locator(".vx-method option").evaluate_all("all => all.map(({ value }) => value)")
         assert sorted(options) == ["attention", "relevance", "rollout"]
-        for part in (".vx-pictures", ".vx-predictions", "[data-act=link]", "[data-act=page]", "[data-panel=compare]"):
+        for part in (".vx-pictures", "[data-act=link]", "[data-act=page]", "[data-panel=compare]"):
             expect(other.locator(part).first).not_to_be_visible()
     # What is about another picture is not, which is said.
     page.locator(".vx-likeness > summary").click()

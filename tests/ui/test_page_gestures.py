@@ -19,7 +19,6 @@ from tests.driver import (
     click_cell,
     click_patch,
     first_view,
-    open_panel,
     page_at,
     patch_position,
     settle,
@@ -129,7 +128,7 @@ def test_the_layers_are_played(page: Page) -> None:
 
 def test_the_picture_is_shown_alone_for_a_projector_and_everything_again(page: Page) -> None:
     def check(*, is_alone: bool) -> None:
-        for part in (".vx-header", ".vx-side", ".vx-tabs"):
+        for part in (".vx-header", ".vx-side", ".vx-wide"):
             expect(page.locator(part)).to_be_visible(visible=not is_alone)
         settle(page)
         width = canvas(page).evaluate("canvas => canvas.clientWidth")
@@ -137,7 +136,7 @@ def test_the_picture_is_shown_alone_for_a_projector_and_everything_again(page: P
 
     before, keys = canvas(page).evaluate("canvas => canvas.clientWidth"), page.keyboard
     for begin, end in (
-        (lambda: open_panel(page, "save").locator(".vx-project").click(), page.locator(".vx-project-end").click),
+        (lambda: page.locator(".vx-project").click(), page.locator(".vx-project-end").click),
         (lambda: keys.press("f"), lambda: keys.press("Escape")),
         (lambda: keys.press("f"), lambda: keys.press("f")),
     ):
@@ -246,11 +245,11 @@ def test_one_head_is_shown_through_the_layers(page: Page, example: Analysis, lib
 
 def test_the_look_changes_the_picture_and_not_the_numbers(page: Page, library: Library) -> None:
     before = canvas_values(page)
-    for name, is_chosen in (("smooth", True), ("grid", True), ("fade", False)):
-        page.locator(f".vx-{name}").set_checked(is_chosen)
+    for name, is_chosen in (("smooth", False), ("grid", True), ("fade", False), ("drain", False)):
+        page.locator(f".vx-{name}").first.set_checked(is_chosen, force=True)
     page.locator(".vx-opacity").fill("1")
     page.locator(".vx-colormap").select_option("viridis")
-    chosen = {"smooth": True, "grid": True, "fade": False, "opacity": 1, "colormap": "viridis"}
+    chosen = {"smooth": False, "grid": True, "fade": False, "drain": False, "opacity": 1, "colormap": "viridis"}
     assert state(page).items() >= chosen.items()
     check_page(page, library)
     np.testing.assert_array_equal(canvas_values(page), before)

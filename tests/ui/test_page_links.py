@@ -45,7 +45,7 @@ def shown(page: Page) -> tuple[dict[str, Any], list[str], list[list[float]]]:
     """State, captions and values."""
     page.mouse.move(1, 1)
     found = state(page)
-    captions = [each.inner_text() for each in page.locator(".vx-status").all() if each.is_visible()]
+    captions = page.locator(".vx-pane:not([hidden]) .vx-status").all_text_contents()
     return found, captions, [np.nan_to_num(canvas_values(page, pane), nan=-1).tolist() for pane in range(len(captions))]
 
 
@@ -119,7 +119,7 @@ LINKS = (
     "method=attention&layout=two&second.method=attention_mass&second.p.mass=0.3&second.example=coffee.jpg&opacity=0.4",
     "method=rollout&layout=difference&second.method=attention",
     "method=attention&p.direction=column&p.query=4,4&layout=slide&divider=0.25&fade=false&shared=true",
-    "method=attention&p.head=0&panel=guide&guide=3",
+    "method=attention&p.head=0&panel=guide",
 )
 
 

@@ -37,7 +37,7 @@ def test_a_method_of_each_kind_shows_the_values_and_the_words_of_the_library(
             choose_method(page, name)
             check_page(page, library)
         groups = page.locator(".vx-method optgroup").evaluate_all("all => all.map((group) => group.label)")
-        assert groups == ["Where it looks", "Why", "All layers together"]
+        assert groups == ["Where it looks", "Why", "All layers"]
 
 
 # ---- what takes long ----

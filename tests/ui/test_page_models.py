@@ -20,6 +20,7 @@ from tests.driver import (
     choose_model,
     click_patch,
     first_view,
+    is_run,
     notice,
     open_link,
     open_menu,
@@ -119,7 +120,7 @@ def open_own(page: Page, *paths: Path, hub: str = "", overrides: str = "") -> No
         page.locator(".vx-own-folder").set_input_files(folders)
     page.locator(".vx-own-hub").fill(hub)
     page.locator(".vx-own-overrides").fill(overrides)
-    with page.expect_request(lambda sent: sent.url.endswith("/run")):
+    with page.expect_request(is_run):
         page.locator(".vx-own-open").click()
     settle(page)
 

@@ -1,4 +1,4 @@
-"""The panels below the canvas: comparing methods, switching parts off, the guide, and what the model is."""
+"""The panels below the canvas: comparing methods, switching parts off, the tour, and what the model is."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from tests.driver import (
     close_menus,
     first_view,
     open_link,
+    open_menu,
     open_panel,
     opened_page,
     page_at,
@@ -182,7 +183,7 @@ def test_heads_are_ranked_by_their_attention_to_marked_patches(page: Page, examp
         shares = torch.stack([values[..., row, column] for row, column in marked]).sum(0) / values.sum((-1, -2))
         best = [divmod(int(index), trace.heads) for index in shares.flatten().argsort(descending=True)[:3]]
         named = "; ".join(f"layer {layer}, head {head} ({percent(float(shares[layer, head]))})" for layer, head in best)
-        page.evaluate(f"{EXPLORER}.store.patchParameters(0, {{ direction: '{direction}' }})")
+        page.evaluate(f"{EXPLORER}.store.ask([{{ direction: '{direction}' }}])")
         page.evaluate(f"{EXPLORER}.store.patchView(0, {{ {change} }})")
         page.mouse.move(1, 1)
         bars = f"Orange bars show how much; evenly spread, it would be {even}."
@@ -313,7 +314,7 @@ def test_bars_and_headline_are_never_of_the_whole_picture_while_something_is_hid
 
     whole = example.logits.softmax(-1)
     after = example.switched_off(patches=[(1, 1)]).softmax(-1)
-    before_first = [f"{percent(float(value))[:-1]} → …" for value in whole.sort(descending=True).values]
+    before_first = [f"{bar_of(value)[:-1]} → …" for value in whole.sort(descending=True).values]
     tiny.handlers.kinds["switch"] = held
     try:
         page.evaluate(f"{EXPLORER}.store.patchView(0, {{ patches_off: [[1, 1]] }})")
@@ -355,10 +356,16 @@ def test_bars_and_headline_are_never_of_the_whole_picture_while_something_is_hid
     expect(outputs).to_have_text(before_first)
 
 
+def bar_of(probability: torch.Tensor) -> str:
+    """What stands beside a bar: whole percent, with a decimal where it is small."""
+    value = float(probability)
+    return percent(value) if value < 0.1 else f"{value:.0%}"
+
+
 def expect_answer(page: Page, before: torch.Tensor, after: torch.Tensor) -> None:
     """Bars and headline are of what is hidden."""
     order = after.argsort(descending=True).tolist()
-    texts = [f"{percent(float(before[index]))[:-1]} → {percent(float(after[index]))}" for index in order]
+    texts = [f"{bar_of(before[index])[:-1]} → {bar_of(after[index])}" for index in order]
     expect(page.locator(".vx-predictions output")).to_have_text(texts)
     expect(page.locator(".vx-headline")).to_contain_text("Without 1 square: of the 3 things it knows, ")
     expect(page.locator(".vx-headline b")).to_have_text("abc"[order[0]])
@@ -375,84 +382,49 @@ def test_heads_are_ranked_by_what_is_lost_without_them(tiny_page: Page, tiny: Sm
     assert f"Most needed: layer {layer}, head {number} (−{100 * fall:.1f} points)" in said.inner_text()
 
 
-# ---- the guide ----
+# ---- the tour ----
 
 
-def test_the_guide_goes_through_six_steps_of_the_own_picture(page: Page, example: Analysis) -> None:
-    guide, layout, titles = page.locator(".vx-guide"), example.trace.layout, set()
-    opener, before = page.get_by_role("button", name="Tour"), first_view(page)
-    opener.click()
-    # The steps about one layer show one, and the last one rollout.
-    for number, method in enumerate(["relevance"] * 2 + ["attention"] * 3 + ["rollout"]):
-        expect(page.locator(".vx-guide-place")).to_have_text(f"{number + 1} of 6")
-        titles.add(guide.locator("h2").inner_text())
-        expect(page.locator(".vx-lit")).to_have_count(1)
-        assert state(page)["guide"] == number and "panel=guide" in page.url
-        if number == 0:
-            text = f"{layout.patch_count} patches, {layout.grid_height} rows of {layout.grid_width}"
-            expect(guide).to_contain_text(text)
-            choose_method(page, "relevance")
-        assert first_view(page)["method"] == method
+def test_the_tour_shows_three_things_on_the_own_picture_and_leaves_no_trace(page: Page, example: Analysis) -> None:
+    guide, place = page.locator(".vx-guide"), page.locator(".vx-guide-place")
+    layout, layers = example.trace.layout, example.trace.layers
+    choose_method(page, "legrad")
+    before = state(page)
+    open_menu(page, "more")
+    page.locator(".vx-guide-open").click()
+    best = example.predictions(1)[0].label
+    texts = (f"{layout.patch_count} squares", f"all {layers} layers", f"for “{best}” are covered")
+    for number, (method, text) in enumerate(zip(("attention", "attention", "legrad"), texts, strict=True)):
+        expect(place).to_have_text(f"{number + 1} of 3")
+        expect(guide).to_contain_text(text)
+        assert state(page)["guide"] == number
+        expect(page.locator(".vx-method")).to_have_value(method)
+        # Nothing that it speaks of lies under its card.
+        card, stage = box_of(guide), box_of(page.locator(".vx-stage").first)
+        assert card["y"] + card["height"] <= stage["y"]
+        if number == 2:
+            # Without motion, half of the squares at once: those that are strongest.
+            expect(page.locator(".vx-headline")).to_contain_text("Without 6 squares")
+            order = example.legrad().values.flatten().argsort(descending=True)[:6].tolist()
+            cells = {divmod(index, layout.grid_width) for index in order}
+            assert set(map(tuple, first_view(page)["patches_off"])) == cells
         page.locator(".vx-guide-next").click()
-    assert len(titles) == 6
     expect(guide).not_to_be_visible()
-    # The map is that of before.
-    assert first_view(page) == before
-    # The head that two steps are about was chosen for these alone, even if another method is chosen meanwhile.
-    opener.click()
-    for _ in range(2):
-        page.locator(".vx-guide-next").click()
-    expect(page.locator(".vx-guide-place")).to_have_text("3 of 6")
-    assert first_view(page)["parameters"]["head"] == 0
-    for method in ("rollout", "attention"):
-        choose_method(page, method)
-        assert "head" not in first_view(page)["parameters"]
-    page.locator(".vx-guide-back").click()
-    expect(page.locator(".vx-guide-place")).to_have_text("2 of 6")
-    page.keyboard.press("Escape")
+    assert state(page) == before
+    expect(page.locator(".vx-more > summary")).to_be_focused()
+    # A link of a longer tour opens its last step.
+    open_link(page, "/?__theme=light&panel=guide&guide=5")
+    expect(place).to_have_text("3 of 3")
+    page.locator(".vx-guide h2").press("Escape")
     expect(guide).not_to_be_visible()
-    assert state(page)["panel"] == "" and "guide" not in page.url
-    expect(opener).to_be_focused()
-    expect(page.locator(".vx-lit")).to_have_count(0)
+    assert state(page)["panel"] == "" and not first_view(page)["patches_off"]
 
 
-def test_the_guide_says_the_real_numbers_of_one_head(browser: Browser, address: str, example: Analysis) -> None:
-    """Scores before the softmax, and weights."""
-    layer, head, trace, layout = 3, 2, example.trace, example.trace.layout
-    scores = trace.queries[layer][head, layout.index((4, 7))] @ trace.keys[layer][head].T * trace.scale
-    patches = (scores - scores.mean())[layout.prefix_count :]
-    weights = example.attention(query=(4, 7), layer=layer, head=head)
-    best = f"patch {weights.token_map.strongest}"
-    link = "method=attention&p.head=2&p.layer=3&p.query=4,7&panel=guide&guide=2"
-    with page_at(browser, address, link) as page:
-        asks = f"In head {head} of layer {layer}, patch (4, 7) asks: the patches' scores go from "
-        for start, end, expected in (
-            (asks, f", and {best} answers", [float(patches.min()), float(patches.max())]),
-            (f"{best} gets ", ".", [float(weights.values.max()), float(weights.values.sum())]),
-        ):
-            said = page.locator(".vx-guide-text").inner_text().partition(start)[2].partition(end + " ")[0]
-            numbers = [float(number) for number in re.findall(r"-?\d[\d.]*", said.replace("−", "-"))]
-            assert numbers == pytest.approx(expected, rel=0.01, abs=0.01), said
-            click(page, ".vx-guide-next")
-        # It is now the map that is shown, too.
-        assert first_view(page)["method"] == "attention" and first_view(page)["parameters"]["head"] == head
-
-
-def test_the_card_of_the_guide_covers_nothing_of_what_it_is_about(page: Page) -> None:
-    def covers_nothing(step: int) -> None:
-        assert state(page)["guide"] == step
-        lit, card = box_of(page.locator(".vx-lit")), box_of(page.locator(".vx-guide"))
-        beside = lit["x"] >= card["x"] + card["width"] or lit["x"] + lit["width"] <= card["x"]
-        assert lit["y"] >= 0 and lit["y"] + lit["height"] <= height, (width, step, lit)
-        assert beside or lit["y"] + lit["height"] <= card["y"], (width, step, lit, card)
-
-    for width, height in ((390, 844), (1440, 900)):
-        page.set_viewport_size({"width": width, "height": height})
-        open_link(page, "/?__theme=light&panel=guide")
-        covers_nothing(0)
-        for step in range(1, 6):
-            page.locator(".vx-guide-next").click()
-            covers_nothing(step)
+def test_the_tour_moves_by_itself_until_it_is_touched(page: Page) -> None:
+    page.emulate_media(reduced_motion="no-preference")
+    open_link(page, "/?__theme=light&panel=guide&guide=1")
+    for layer in ("1", "3"):
+        expect(page.locator(".vx-frame[data-chosen=true] span")).to_have_text(layer)
 
 
 # ---- about the model ----
@@ -484,7 +456,7 @@ def test_the_answer_says_of_how_many_things_and_lists_them(
         expect(menu.locator(".vx-menu-body")).not_to_be_visible()
 
     headline, count = page.locator(".vx-headline"), len(bundled.labels)
-    expect(headline).to_have_text(re.compile(rf"^Of the {count} things it knows: cat, \d+ %\.$"))
+    expect(headline).to_have_text(re.compile(rf"^Of the {count} things it knows: cat, \d+%\.$"))
     expect_list(bundled)
     choose_example(page, "astronaut.jpg")
     expect(headline).to_have_text(

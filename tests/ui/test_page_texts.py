@@ -161,6 +161,7 @@ def check_fit(page: Page, width: int) -> None:
     open_menu(page, "models")
     page.locator(".vx-own > summary").click()
     open_settings(page)
+    open_menu(page, "more")
     page.locator(".vx-guide-open").click()
     settle(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= width

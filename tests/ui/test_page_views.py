@@ -30,6 +30,7 @@ from tests.driver import (
     open_settings,
     page_at,
     settle,
+    show_default,
     state,
     upload,
     write,
@@ -125,7 +126,7 @@ def test_another_picture_stands_beside_the_first(page: Page, bundled: Model, lib
     analyses = [vitviz.analyze(ROOT / "assets" / name, bundled) for name in ("chelsea.jpg", "rocket.jpg")]
     headline, best = page.locator(".vx-headline"), [each.predictions(1)[0] for each in analyses]
     each = ", of 108 things it knows: {0.label}, {0.probability:.0%}"
-    said = " · ".join(name + each.format(found) for name, found in zip("AB", best, strict=True)).replace("%", " %")
+    said = " · ".join(name + each.format(found) for name, found in zip("AB", best, strict=True))
     expect(headline).to_have_text(said)
     for pane in (0, 1):
         click(page, f".vx-canvas >> nth={pane}")
@@ -262,7 +263,8 @@ def test_what_the_model_sees_is_chosen_and_said(cifar_page: Page, cifar: SmallAp
     expect(said).to_be_hidden()
     open_settings(page)
     expect(page.locator(".vx-white")).to_have_value("4095")
-    expect_map(page, vitviz.analyze(ramp, model, value_range=(0, 4095)).attention())
+    show_default(page)
+    expect_map(page, vitviz.analyze(ramp, model, value_range=(0, 4095)).map(first_view(page)["method"]))
     upload(page, photo)
     expect(said).to_contain_text("converted to sRGB")
     assert first_view(page)["white"] is None

@@ -29,6 +29,6 @@ def test_the_mean_patch_is_asked_until_a_token_is_chosen(browser: Browser) -> No
         check_page(page, library)
         mean.click()
         check_page(page, library)
-        page.get_by_role("button", name="More tokens").click()
+        page.get_by_role("button", name="more", exact=True).click()
         page.locator(".vx-chip", has_text="register 1").first.click()
         check_page(page, library)

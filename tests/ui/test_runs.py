@@ -45,7 +45,7 @@ def patches(answer: Mapping[str, Any], analysis: Analysis) -> np.ndarray[Any, An
 
 def test_the_page_opens_with_the_first_example(first: dict[str, Any], analysis: Analysis) -> None:
     [facts] = first["views"]
-    assert first["state"] == PageState((opening_view(analysis.trace),)).to_json()
+    assert first["state"] == PageState((opening_view(analysis),)).to_json()
     assert facts["name"] == "chelsea.jpg" and facts["model"] == ""
     assert (facts["rows"], facts["columns"], facts["prefix"]) == (4, 6, ["cls"])
     assert facts["pixels"] == [451, 300] and facts["width"] == 900 and facts["resolution"] == 16

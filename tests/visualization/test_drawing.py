@@ -10,10 +10,11 @@ import matplotlib
 import pytest
 import torch
 from matplotlib.figure import Figure
+from PIL import Image
 
 import vitviz
 from tests.support.example import EXAMPLE
-from vitviz import Analysis, Model
+from vitviz import Analysis, Model, Style
 from vitviz.evaluation.head_picture import heads_picture
 from vitviz.evaluation.probes import probe
 from vitviz.evaluation.probes.pictures import pictures
@@ -106,3 +107,14 @@ def test_a_sign_is_drawn_by_an_installed_font_that_has_it(make_model: Callable[.
         assert FAMILY in matplotlib.rcParams["font.family"]
     with own_settings("class"):
         assert matplotlib.rcParams["font.family"] == ["DejaVu Sans"]
+
+
+def test_under_a_map_a_drained_picture_is_paler_and_darker(make_model: Callable[..., Model]) -> None:
+    """As CSS has it: the colour mixed with its luminance, and then less bright."""
+    red = Image.new("RGB", (64, 64), (250, 0, 0))
+    heatmap = vitviz.analyze(red, make_model()).rollout()
+    plain, drained = (heatmap.overlay(Style(opacity=0.0, drain=drain)).getpixel((8, 8)) for drain in (False, True))
+    assert plain == (250, 0, 0)
+    luminance = 0.213 * 250
+    expected = [0.68 * (0.4 * value + 0.6 * luminance) for value in (250, 0, 0)]
+    assert drained == pytest.approx(expected, abs=1)

@@ -17,7 +17,7 @@ from PIL import Image
 from playwright.sync_api import Page, expect
 
 import vitviz
-from tests.driver import expect_map, first_view, notice, upload
+from tests.driver import expect_map, first_view, notice, show_default, upload
 from tests.hostile_files import EITHER, FILES, NAMES, PLACES
 from tests.support.example import ROOT
 from tests.support.hostile_pieces import PICTURE
@@ -200,5 +200,6 @@ def test_a_bad_upload_gets_its_exact_message_and_the_next_picture_is_shown(
     good = tmp_path / GOOD
     PICTURE.resize((320, 320)).save(good)
     upload(page, good)
+    show_default(page)
     expect_map(page, vitviz.analyze(good, bundled).attention())
     expect(notice(page)).not_to_be_visible()

@@ -163,6 +163,7 @@ class Api:
         smooth: bool = Style.smooth,
         grid: bool = Style.grid,
         fade: bool = Style.fade,
+        drain: bool = Style.drain,
         low: float | None = Style.low,
         high: float | None = Style.high,
         scale: str | None = None,
@@ -179,6 +180,7 @@ class Api:
             smooth: whether colours are interpolated between the centres of patches
             grid: whether the borders of the patches are drawn
             fade: whether weak values are faded, so that the picture shows through
+            drain: whether the picture is paler and darker, so that only the map has strong colours
             low: value at the lower end of the colours; null for the lowest of the map
             high: value at the upper end of the colours; null for the highest of the map
             scale: linear, robust, log, rank or zero; null to choose one from the values of the map
@@ -198,6 +200,7 @@ class Api:
             smooth=switch("smooth", smooth),
             grid=switch("grid", grid),
             fade=switch("fade", fade),
+            drain=switch("drain", drain),
             low=low,
             high=high,
             scale=None if scale is None else word("scale", scale, SCALES),

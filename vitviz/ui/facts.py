@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import asdict
 from functools import cache, lru_cache
 from textwrap import shorten
 from typing import Any
@@ -28,6 +29,7 @@ from vitviz.evaluation.probes import PROBES, Probe
 from vitviz.images.colours import CONVERTED
 from vitviz.images.levels import DARK
 from vitviz.models.targets import MAX_TEXT_CHARS
+from vitviz.ui.first_view import far_look_worth_opening
 from vitviz.ui.image_bytes import as_base64, as_webp
 from vitviz.ui.normalize import pools_by_attention, refusal, resolution_step
 from vitviz.ui.packs import has_rollouts
@@ -58,6 +60,17 @@ CAPTIONS = {
     "rocket.jpg": "rocket",
     "astronaut.jpg": "astronaut",
 }
+# Of some far looks, by picture, layer, head and square, what a person sees in them.
+FINDINGS = {
+    ("chelsea.jpg", 6, 5, (6, 10)): "Here one eye asks: in this head, {} of its attention goes to the other.",
+    ("coffee.jpg", 4, 1, (5, 4)): "Here one side of the rim asks: in this head, {} of its attention goes across.",
+    ("flower.jpg", 4, 1, (9, 3)): "Here a petal asks: in this head, {} of its attention goes to the one across.",
+}
+FINDING = "This square gives {} of its attention to one place far from it."
+# Of parameters times tokens: up to this, a search for the squares that change the answer takes a few seconds.
+QUICK_SEARCH = 5e9
+# The example that opens with the squares covered without which the model says something else.
+COVERED = "coffee.jpg"
 THUMBNAIL_SIDE = 128
 # Zero-width joiners shape letters and emoji.
 JOINERS = "\u200c\u200d"
@@ -248,7 +261,26 @@ def analysis_facts(
         "fit": view.fit or model.preprocessing.fit,
         "resolution": min(prepared.geometry.input_height, prepared.geometry.input_width),
         "predictions": predictions(analysis),
+        "look": far_look(analysis, name),
+        "flips": flips(analysis),
     }
+
+
+def far_look(analysis: Analysis, name: str) -> dict[str, Any] | None:
+    """The far look with which the page opens, and a sentence about it; None if there is none worth it."""
+    look = far_look_worth_opening(analysis)
+    if look is None:
+        return None
+    sentence = FINDINGS.get((name, look.layer, look.head, look.query), FINDING).format(f"{look.share:.0%}")
+    return {**asdict(look), "sentence": sentence}
+
+
+def flips(analysis: Analysis) -> str | None:
+    """When the page searches for squares that change the answer: meanwhile, or where asked to; None if it cannot."""
+    if not analysis.model.gives_probabilities or len(analysis.model.labels) < 2:
+        return None
+    cost = (analysis.model.parameters or 0) * analysis.trace.layout.token_count
+    return "meanwhile" if 0 < cost <= QUICK_SEARCH else "asked"
 
 
 def _darkness(assumptions: Iterable[str]) -> dict[str, Any] | None:
@@ -279,10 +311,17 @@ def predictions(analysis: Analysis) -> list[dict[str, Any]]:
 
 
 @cache
-def examples() -> list[dict[str, str]]:
+def examples() -> list[dict[str, Any]]:
     """The examples, with thumbnails as data URLs."""
     return [
-        {"id": f"example:{name}", "url": _thumbnail(name), "name": name, "caption": CAPTIONS[name]} for name in EXAMPLES
+        {
+            "id": f"example:{name}",
+            "url": _thumbnail(name),
+            "name": name,
+            "caption": CAPTIONS[name],
+            "is_covered": name == COVERED,
+        }
+        for name in EXAMPLES
     ]
 
 

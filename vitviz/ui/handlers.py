@@ -71,6 +71,7 @@ class Handlers:
             "map": self.map_slowly,
             "compare": partial(studies.compare, service),
             "rank": partial(studies.rank, service),
+            "flip": partial(studies.flip, service),
             "switch": partial(studies.switch, service),
             "probe": partial(studies.probe, service),
             "film": partial(film, service),
@@ -245,8 +246,8 @@ class Handlers:
     async def start(self) -> dict[str, Any]:
         """What a page begins with."""
         opened = await self.open_link({"link": ""}, no_report)
-        trace = self.service.cached(opened["views"][0]["uid"]).trace
-        return {**opened, "state": PageState((opening_view(trace),)).to_json(), "settings": self.settings()}
+        analysis = self.service.cached(opened["views"][0]["uid"])
+        return {**opened, "state": PageState((opening_view(analysis),)).to_json(), "settings": self.settings()}
 
     async def _facts(self, uid: str, analysis: Analysis, view: View) -> dict[str, Any]:
         origin = self.service.origins[analysis]

@@ -14,7 +14,7 @@ from vitviz.images.colours import ColorProfile
 from vitviz.ui.holdings import Holdings
 from vitviz.weights import resources
 
-EXAMPLES = ("chelsea.jpg", "flower.jpg", "perch.jpg", "chart.png", "coffee.jpg", "rocket.jpg", "astronaut.jpg")
+EXAMPLES = ("chelsea.jpg", "coffee.jpg", "flower.jpg", "perch.jpg", "rocket.jpg", "astronaut.jpg", "chart.png")
 PICTURE_ID = re.compile(r"[\w-]{22}", re.ASCII)
 MAX_KEPT = 10_000
 # The longest name of a file on common file systems.

@@ -50,8 +50,10 @@ ANYTHING = Bounds(other_picture=picture_name)
 LAYOUTS = ("one", "slide", "two", "difference")
 PAIRED_LAYOUTS = ("two", "difference")
 PANELS = ("", "compare", "switches", "probes", "save", "model", "guide")
+# Links of a longer tour open its last step.
 GUIDE_STEPS = 6
 MAX_VIEWS, MAX_PINS, MAX_OFF = 2, 6, 4096
+MAX_END = 1e30
 TOKEN_METHOD: MethodName = "attention"
 FIRST_PROBE = next(iter(PROBES))
 # The fields of a view that its analysis depends on; the others are about the map.
@@ -100,6 +102,18 @@ class Percentiles(Kind):
 
     def parse(self, text: str) -> tuple[float, ...]:
         return tuple(map(decimal_of, text.split(",")))
+
+
+class Ends(Percentiles):
+    """The values at the two ends of the colours, the lower one first."""
+
+    def read(self, value: object, bounds: Bounds, field: str) -> tuple[float, float]:
+        if not isinstance(value, list | tuple) or len(value) != 2:
+            raise MethodError(f"{field} = {quote(value)}: expected a list of two numbers, the lower one first")
+        low, high = (number(field, end, -MAX_END, MAX_END) for end in value)
+        if low > high:
+            raise MethodError(f"{field} = {quote(value)}: expected the lower one first")
+        return low, high
 
 
 class Place(Kind):
@@ -248,12 +262,14 @@ class PageState(State):
         colormap: a name in :data:`vitviz.visualization.colormaps.COLORMAPS`.
         opacity: of the colours over the picture, in [0, 1].
         fade: whether weak values are faded, so that the picture shows through.
+        drain: whether the picture is paler and darker under the map.
         smooth: whether colours are interpolated between the centres of patches.
         grid: whether the borders of the patches are drawn.
         outliers: whether patches of outlying norm are marked.
         scale: from values to colours, a name in :data:`vitviz.visualization.SCALES`; None chooses one from the values
             of each map.
         percentiles: lower and upper end of a robust scale.
+        ends: values at the ends of the colours, of a scale that is held; None for those of each map.
         shared_scale: whether all cells of the sheet have one scale.
         own_scales: whether each of two maps has a scale of its own, where both could share one; None for maps of two
             classes alone.
@@ -270,11 +286,13 @@ class PageState(State):
     colormap: ColormapName = of_kind(Choice(COLORMAPS), "inferno")
     opacity: float = of_kind(Number(0, 1, 0.01), 0.85)
     fade: bool = of_kind(Switch(), True)
-    smooth: bool = of_kind(Switch(), False)
+    drain: bool = of_kind(Switch(), True)
+    smooth: bool = of_kind(Switch(), True)
     grid: bool = of_kind(Switch(), False)
     outliers: bool = of_kind(Switch(), False)
     scale: ScaleName | None = of_kind(Choice(SCALES), None, none="automatic")
     percentiles: tuple[float, float] = of_kind(Percentiles(), PERCENTILES)
+    ends: tuple[float, float] | None = of_kind(Ends(), None, none="own")
     shared_scale: bool = of_kind(Switch(), False, key="shared")
     own_scales: bool | None = of_kind(Switch(), None, none="automatic", key="own-scales")
     panel: str = of_kind(Choice(PANELS), "")
@@ -297,7 +315,9 @@ class PageState(State):
     @property
     def style(self) -> Style:
         """The drawing style of the maps."""
-        return Style(**{each.name: getattr(self, each.name) for each in fields(Style) if hasattr(self, each.name)})
+        low, high = self.ends or (None, None)
+        given = {each.name: getattr(self, each.name) for each in fields(Style) if hasattr(self, each.name)}
+        return Style(**given, low=low, high=high)
 
     @classmethod
     def of_request(cls, request: Mapping[str, Any]) -> tuple[PageState, int]:

@@ -88,6 +88,20 @@ async def rank(service: AnalysisService, request: Mapping[str, Any], report: Rep
     return await service.run(service.studies, uid, compute, report)
 
 
+async def flip(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
+    """The squares without which the answer is another one."""
+
+    def compute(analysis: Analysis, report: Report) -> dict[str, Any]:
+        found = analysis.flip(report=under_title("Covering squares", report))
+        return {
+            "patches": list(map(list, found.patches)),
+            "after": {"index": found.after.index, "probability": found.after.probability},
+            "changes": _switched(analysis, View(patches_off=found.patches), None),
+        }
+
+    return await service.run(service.studies, request.get("uid"), compute, report)
+
+
 async def switch(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
     """The model's output with some heads and patches switched off."""
     uid = request.get("uid")

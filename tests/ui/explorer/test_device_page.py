@@ -132,8 +132,16 @@ def compare(page: Page, model: Model, path: Path) -> None:
     own_pixels = replace(analysis, trace=trace)
     own = analysis_facts(facts["uid"], own_pixels, facts["picture"], view=View(fit=facts["fit"]), name=path.name)
     # What the browser decodes has no assumptions, and its numbers are compared above.
-    apart = {"model", "assumptions", "dark", "is_converted", "predictions", "box", "width", "height"}
+    apart = {"model", "assumptions", "dark", "is_converted", "predictions", "box", "width", "height", "look", "flips"}
     assert {name: facts[name] for name in own.keys() - apart} == {name: own[name] for name in own.keys() - apart}
+    numbers_apart = {"share", "excess"}
+    found_look, own_look = facts["look"] or {}, own["look"] or {}
+    assert {name: found_look[name] for name in found_look.keys() - numbers_apart} == json.loads(
+        json.dumps({name: own_look[name] for name in own_look.keys() - numbers_apart})
+    )
+    assert [found_look.get(name) for name in numbers_apart] == pytest.approx(
+        [own_look.get(name) for name in numbers_apart], abs=1e-4
+    )
 
 
 def outliers(analysis: Analysis) -> list[int]:
@@ -206,7 +214,7 @@ def test_a_model_without_classes_has_no_question_about_them(browser: Browser, tm
     with Visit(browser, file.as_uri(), is_offline=True) as visit:
         settle(visit.page)
         tabs = visit.page.get_by_role("tab")
-        assert tabs.filter(visible=True).all_inner_texts() == ["Where it looks", "All layers together"]
+        assert tabs.filter(visible=True).all_inner_texts() == ["Where it looks", "All layers"]
         expect(visit.page.locator(".vx-headline")).to_have_text("This model names no classes: ask where it looks.")
         assert visit.errors == []
 
@@ -248,6 +256,7 @@ def test_as_a_folder_its_policy_is_strict_and_it_asks_for_its_own_files_alone(
         *("default-src 'none'", "script-src 'self' 'wasm-unsafe-eval'", "style-src 'self'"),
         *(
             "img-src 'self' data: blob:",
+            "font-src data:",
             "connect-src 'self'",
             "worker-src blob:",
             "base-uri 'none'",

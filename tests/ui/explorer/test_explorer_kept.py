@@ -56,23 +56,24 @@ def test_a_very_wide_or_tall_picture_fits_the_screen(browser: Browser, tmp_path:
 
 def test_while_a_layer_is_fetched_others_are_explored(cifar_page: Page, cifar: SmallApp) -> None:
     page, rocket = cifar_page, vitviz.analyze(EXAMPLE.with_name("rocket.jpg"), cifar.model)
+    look = rocket.far_look()
     held: dict[str, Route] = {}
     files = re.compile("/files/.*layer")
     page.route(files, lambda route: held.update({unquote(route.request.url.rpartition("/")[2]): route}))
     open_menu(page, "pictures")
     page.locator('.vx-all-examples button[data-example="example:rocket.jpg"]').click()
     expect(caption(page)).to_have_text("Token attention: being fetched …")
-    # Two at once, the nearest to the chosen one.
+    # Two at once, the nearest to that of its far look.
     while len(held) < 2:
         page.evaluate(NEXT_FRAMES)
-    assert list(held) == ["layer 2", "layer 1"]
+    assert look is not None and list(held) == [f"layer {look.layer}", "layer 1"]
     expect(page.locator(".vx-chip span").first).to_have_text("…")
     expect(page.locator(".vx-legend").first).not_to_be_visible()
     held["layer 1"].continue_()
     slider(page, "layer").fill("1")
     canvas(page).hover(position=patch_position(page, rocket, 2, 3))
-    best = rocket.attention(layer=1, query=(2, 3)).token_map.strongest
-    expect(caption(page)).to_contain_text(f"layer 1 of 0–2, mean of 2 heads. Strongest: patch {best} with 0.")
+    best = rocket.attention(layer=1, head=look.head, query=(2, 3)).token_map.strongest
+    expect(caption(page)).to_contain_text(f"layer 1 of 0–2, head {look.head}. Strongest: patch {best} with 0.")
     sheet = box_of(page.locator(".vx-sheet"))
     page.locator(".vx-sheet").hover(position={"x": sheet["width"] - 5, "y": sheet["height"] - 5})
     expect(page.locator(".vx-cell")).to_have_text("Layer 2 is being fetched …")
@@ -115,5 +116,5 @@ def test_a_picture_that_has_left_the_server_is_made_again(browser: Browser, cifa
         expect(caption(page)).to_have_text("The picture cannot be fetched.")
         most = len(lost)
         click(page, "button:text('Try again')")
-        expect(caption(page)).to_contain_text("Attention from the CLS token")
+        expect(caption(page)).to_contain_text("Attention from patch")
         expect(page.locator(".vx")).to_have_attribute("data-state", "ready")

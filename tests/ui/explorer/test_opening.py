@@ -24,7 +24,7 @@ from vitviz.ui.first_view import opening_view
 
 def test_without_a_link_it_opens_as_the_app_does(coarse_example: Analysis) -> None:
     state, maps = opening(coarse_example, "", None, None)
-    assert (state.views, maps) == ((opening_view(coarse_example.trace),), [])
+    assert (state.views, maps) == ((opening_view(coarse_example),), [])
 
 
 @pytest.mark.parametrize("link", ["?method=attention&p.layer=2&p.head=3&p.query=1,2", "?method=rollout&p.query=cls"])

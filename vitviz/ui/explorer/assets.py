@@ -9,6 +9,7 @@ from pathlib import Path
 from posixpath import dirname, join, normpath
 from typing import Any
 
+from vitviz.ui.image_bytes import as_base64
 from vitviz.visualization.templates import fill_template
 
 # The modules with which the page and its workers begin.
@@ -60,8 +61,11 @@ def modules(entry: str) -> list[str]:
 
 @cache
 def style() -> str:
-    """The page's styles."""
-    return f"{template('page.css')}\n{template('explorer.css')}"
+    """The page's styles, with the typeface, whose licence lies beside it (SIL Open Font License 1.1)."""
+    face = as_base64((FOLDER / "instrument-sans.woff2").read_bytes())
+    source = f"url(data:font/woff2;base64,{face}) format('woff2')"
+    font = f"@font-face {{ font-family: 'Instrument Sans'; font-weight: 400 700; font-display: swap; src: {source}; }}"
+    return f"{font}\n{template('page.css')}\n{template('explorer.css')}"
 
 
 def json_block(value: Any) -> str:

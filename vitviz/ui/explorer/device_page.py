@@ -30,8 +30,8 @@ from vitviz.images.sources import ImageSource
 from vitviz.ui.explorer.app import ICON
 from vitviz.ui.explorer.assets import FOLDER, document_around, json_block, script, style
 from vitviz.ui.explorer.device_file import device_file, device_refusal
-from vitviz.ui.facts import analysis_facts, examples, model_facts, settings
-from vitviz.ui.first_view import opening_view
+from vitviz.ui.facts import FINDING, FINDINGS, analysis_facts, examples, model_facts, settings
+from vitviz.ui.first_view import LEAST_SHARE, opening_view
 from vitviz.ui.image_bytes import as_base64, as_webp
 from vitviz.ui.models import family_of, title_of
 from vitviz.ui.packs import layer_pack
@@ -65,11 +65,11 @@ MAX_SLOW_BYTES, SLOW, FAST = 64_000_000, 6, 4
 # Nothing from elsewhere, and nothing to anywhere.
 FILE_POLICY = (
     "default-src 'none'; script-src {script} 'wasm-unsafe-eval'; style-src {style}; img-src data: blob:; "
-    "worker-src blob:; base-uri 'none'; form-action 'none'"
+    "font-src data:; worker-src blob:; base-uri 'none'; form-action 'none'"
 )
 FOLDER_POLICY = (
     "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self' data: blob:; "
-    "connect-src 'self'; worker-src blob:; base-uri 'none'; form-action 'none'"
+    "font-src data:; connect-src 'self'; worker-src blob:; base-uri 'none'; form-action 'none'"
 )
 ABOUT = "See where an image-recognition model looks, in your own picture, which stays on your device."
 
@@ -206,6 +206,14 @@ def device_page(
                 picture_id: {"name": each.name, "part": place[picture_id]} for picture_id, each in pictures.items()
             },
             "shown_side": SHOWN_SIDE,
+            "least_share": LEAST_SHARE,
+            "findings": [
+                ("", FINDING),
+                *(
+                    (f"{name} {layer} {head} {row} {column}", sentence)
+                    for (name, layer, head, (row, column)), sentence in FINDINGS.items()
+                ),
+            ],
             "folder": "",
             "server": server,
         },
@@ -221,8 +229,8 @@ def packed(content: bytes, level: int) -> bytes:
 
 def _opening(analysis: Analysis, model_id: str, picture: str, name: str) -> dict[str, Any]:
     """The first view with its facts and the one file that its map needs, for the time until the network is there."""
-    view = replace(opening_view(analysis.trace), model=model_id, picture=picture, probe=DEVICE_PROBES[0])
-    state, layer = PageState((view,)), view.parameters["layer"]
+    view = replace(opening_view(analysis), model=model_id, picture=picture, probe=DEVICE_PROBES[0])
+    state, layer = PageState((view,)), view.parameters.get("layer", analysis.trace.layers - 1)
     prepared = analysis.prepared
     shown = prepared.resized(SHOWN_SIDE) if max(prepared.image.size) > SHOWN_SIDE else prepared
     address = f"data:image/webp;base64,{as_base64(as_webp(shown.image, quality=90))}"

@@ -12,12 +12,14 @@ from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import quote
 from vitviz.images.preprocessing import Fit
 from vitviz.models.targets import ClassDifference
-from vitviz.ui.first_view import opening_view
+from vitviz.ui.first_view import WHY, opening_view, says_why
 from vitviz.ui.image_bytes import as_base64
 from vitviz.ui.links import read_link
 from vitviz.ui.normalize import normalize, parameters_of
 from vitviz.ui.packs import computed_by, map_file
 from vitviz.ui.state import PageState, View
+
+MAX_REASONS = 5
 
 
 def opening(
@@ -41,7 +43,7 @@ def opening(
         if default != view:
             raise MethodError(f"link = {quote(link)}: names a model, picture, fit or resolution; expected none of them")
         if not link:
-            default = opening_view(analysis.trace)
+            default = opening_view(analysis)
         views.append(replace(default, fit=fit, resolution=resolution))
     state, changes = normalize(replace(parsed.state, views=tuple(views)), [analysis] * len(views))
     notes = [*parsed.notes, *changes]
@@ -52,11 +54,24 @@ def opening(
     methods = {method.name for method, given in records if computed_by(method, given, analysis.trace) != "page"}
     for view in state.views:
         if view.method in methods:
-            for parameters in _all_parameters(view):
-                key = {"method": view.method, "parameters": parameters}
-                if all({**saved, **key} != saved for saved in maps):
-                    maps.append({**key, "content": as_base64(_map(analysis, view.method, parameters))})
+            _add_maps(maps, analysis, view.method, _all_parameters(view))
     return state, maps
+
+
+def add_reasons(maps: list[dict[str, Any]], analysis: Analysis) -> None:
+    """Add why the model says what it says, and what speaks for each of its likeliest classes."""
+    if says_why(analysis.model):
+        best = analysis.predictions(min(MAX_REASONS, len(analysis.model.labels)))
+        _add_maps(maps, analysis, WHY, [{}, *({"target": found.index} for found in best)])
+
+
+def _add_maps(
+    maps: list[dict[str, Any]], analysis: Analysis, method: MethodName, all_parameters: list[dict[str, Any]]
+) -> None:
+    for parameters in all_parameters:
+        key = {"method": method, "parameters": parameters}
+        if all({**saved, **key} != saved for saved in maps):
+            maps.append({**key, "content": as_base64(_map(analysis, method, parameters))})
 
 
 def _all_parameters(view: View) -> list[dict[str, Any]]:

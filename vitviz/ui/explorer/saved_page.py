@@ -10,7 +10,7 @@ from vitviz.errors.arguments import instance
 from vitviz.errors.messages import utf8
 from vitviz.images.preprocessing import Fit
 from vitviz.ui.explorer.assets import document_around, json_block, script, style
-from vitviz.ui.explorer.opening import opening
+from vitviz.ui.explorer.opening import add_reasons, opening
 from vitviz.ui.facts import analysis_facts, model_facts, settings
 from vitviz.ui.image_bytes import as_base64, as_webp
 from vitviz.ui.packs import file_names, pack
@@ -29,7 +29,8 @@ def whole_page(
     """The explorer with all layers and heads of an analysis inside.
 
     The file has about 2.7 bytes for each feature of each query and key: 10 MB for a ViT-B/16 at 197 tokens. It also
-    contains the maps of the link that the page cannot compute by itself, such as relevance.
+    contains the maps of the link that the page cannot compute by itself, and why the model says each of its five
+    likeliest classes.
 
     Args:
         analysis: of one image.
@@ -61,6 +62,7 @@ def page_parts(
     title, source, name = utf8(title), utf8(source), utf8(name)
     own_fit = analysis.model.preprocessing.fit
     state, maps = opening(analysis, link, None if fit == own_fit else fit or None, resolution)
+    add_reasons(maps, analysis)
     picture = f"data:image/webp;base64,{as_base64(as_webp(analysis.prepared.image, quality=90))}"
     start = {
         "settings": {**settings(), "legal": "start"},

@@ -1,12 +1,13 @@
 // Requests for analyses and their files, as the state needs them.
 
-import { computedBy } from "./map_sources.js";
+import { computedBy, offeredMethods } from "./map_sources.js";
 import { notify, notifyToo, reasonOf, retryOf, setState } from "./messages.js";
 import { fromBase64 } from "./packs.js";
 import {
-  activePane, analyses, missing, models, newPictures, panes, requests, shownPanes, store, uploads, widenedPictures,
+  activePane, analyses, missing, models, newPictures, page, panes, requests, shownPanes, store, uploads, widenedPictures,
 } from "./page.js";
 import { serverRemedies } from "./places.js";
+import { asOpened } from "./question_rule.js";
 import { backend } from "./settings.js";
 import { analysisKey, copyOf, INPUT_FIELDS, isEqual, MAX_ANALYSES } from "./store.js";
 import { openAs } from "./uploads.js";
@@ -79,7 +80,7 @@ function applyReply(pane, key, sentState, reply) {
     input = Object.fromEntries(INPUT_FIELDS.map((name) => [name, fresh[name]]));
   if (isNew && view.fit === null && fresh.fit !== null) widenedPictures.add(fresh.picture);
   // A newer choice of the map wins; `describe` corrects what is illegal for this analysis.
-  const next = isEqual(view, sentState.views[pane.index]) ? fresh : { ...view, ...input };
+  const next = opened(pane.index, isEqual(view, sentState.views[pane.index]) ? fresh : { ...view, ...input }, facts);
   rememberAnalysis(analysisKey(next), facts);
   loadAnalysis(pane, facts, next);
   store.patchView(pane.index, next);
@@ -152,7 +153,26 @@ export function rememberAnalysis(key, facts) {
 function showKnownAnalysis(pane, view, facts) {
   clearPending(pane, pane.pendingKey);
   requests.drop(`analysis ${pane.index}`);
-  loadAnalysis(pane, facts, view);
+  const next = opened(pane.index, view, facts);
+  loadAnalysis(pane, facts, next);
+  store.patchView(pane.index, next);
+}
+
+/**
+ * A picture that the visitor has just chosen opens on what was found of it, unless the method was chosen, too.
+ * @param {number} index
+ * @param {View} view
+ * @param {Facts} facts
+ */
+function opened(index, view, facts) {
+  if (page.chosenPicture !== view.picture) return view;
+  page.chosenPicture = "";
+  if (![page.ownMethod, "attention"].includes(view.method)) return view;
+  page.openedPicture = view.picture;
+  const saysWhy = facts.predictions.length && offeredMethods(facts, models[view.model]).some(({ name }) => name === "relevance");
+  const next = asOpened(view, store.asked[index], facts, saysWhy ? "relevance" : "attention");
+  page.ownMethod = next.method;
+  return next;
 }
 
 /**

@@ -3,7 +3,7 @@
 import { labelOf } from "./class_names.js";
 import { create, createButton, find, setText } from "./dom.js";
 import { openMenu } from "./menus.js";
-import { percent } from "./numbers.js";
+import { percent, wholePercent } from "./numbers.js";
 import { activePane, activeView, isDouble, page, panes, store } from "./page.js";
 import { backend } from "./settings.js";
 
@@ -82,12 +82,6 @@ function showAnswers() {
     return [`${start}, of `, classesOf(model, "", index), link, nameOfClass(model, best), `, ${wholePercent(best.probability)}`];
   }));
 }
-
-/**
- * A probability in whole percent; 100 says that it is certain.
- * @param {number} probability
- */
-const wholePercent = (probability) => `${probability < 1 ? Math.min(99, Math.round(100 * probability)) : 100} %`;
 
 /**
  * What is hidden from the model, counted; empty if nothing is.

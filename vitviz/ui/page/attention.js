@@ -135,19 +135,6 @@ export class Attention {
     }
   }
 
-  /**
-   * The lowest and the highest value of the patches.
-   * @param {Float32Array} values
-   */
-  range(values) {
-    let low = Infinity, high = -Infinity;
-    for (let token = this.prefix; token < this.tokens; token++) {
-      if (values[token] < low) low = values[token];
-      if (values[token] > high) high = values[token];
-    }
-    return [low, high];
-  }
-
   /** @param {Float32Array} values */
   strongest(values) {
     let strongest = this.prefix, highest = -Infinity;

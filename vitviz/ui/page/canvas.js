@@ -5,9 +5,10 @@ import { contextOf, create } from "./dom.js";
 
 const DIMMED = "rgba(0, 0, 0, 0.65)";
 const GRID_LINE = "rgba(255, 255, 255, 0.35)";
-// The largest share of the screen's height, and on a high one the pixels that it leaves to what stands around.
-const MAX_HEIGHT_SHARE = 0.53, PROJECTED_SHARE = 0.62, AROUND = 465, AROUND_PROJECTED = 360;
-const PHONE_SHARE = 0.43, PHONE_WIDTH = 720;
+// The stage: its width by its height, and the largest share of the window's height; a picture of another shape stands in its middle.
+const STAGE_RATIO = 1.5, STAGE_SHARE = 0.62, PROJECTED_SHARE = 0.71, PHONE_SHARE = 0.43, PHONE_WIDTH = 720;
+// Of a drained picture, as in vitviz/visualization/overlays.py.
+const DRAINED_SATURATION = 0.4, DRAINED_BRIGHTNESS = 0.68, LUMINANCE = [0.213, 0.715, 0.072];
 // Rows and columns are numbered if patches have at least this many pixels.
 const MIN_NUMBERED_PIXELS = 26;
 // Interpolated values of a smooth map along the side of a patch.
@@ -19,15 +20,34 @@ const SMOOTH_STEPS = 8;
  * @param {number} ratio
  */
 export function fitCanvas(canvas, ratio) {
-  const availableWidth = canvas.parentElement?.clientWidth ?? 0;
-  if (!availableWidth) return;
-  const scale = Math.min(2, window.devicePixelRatio || 1);
-  const [share, around] = canvas.closest(".vx-projected") ? [PROJECTED_SHARE, AROUND_PROJECTED]
-    : innerWidth > PHONE_WIDTH ? [MAX_HEIGHT_SHARE, AROUND] : [PHONE_SHARE, Infinity];
-  const cssWidth = Math.min(availableWidth, Math.max(share * innerHeight, innerHeight - around) / ratio);
+  const holder = canvas.parentElement, availableWidth = holder?.clientWidth ?? 0;
+  if (!holder || !availableWidth) return;
+  const scale = Math.min(2, window.devicePixelRatio || 1), isStage = holder.classList.contains("vx-stage");
+  const share = canvas.closest(".vx-projected") ? PROJECTED_SHARE : innerWidth > PHONE_WIDTH ? STAGE_SHARE : PHONE_SHARE;
+  const height = Math.round(Math.min(availableWidth / STAGE_RATIO, share * innerHeight));
+  const cssWidth = isStage ? Math.min(availableWidth, height / ratio) : availableWidth;
+  if (isStage) holder.style.height = `${height}px`;
   canvas.style.width = cssWidth < availableWidth ? `${cssWidth}px` : "";
-  const width = Math.max(1, Math.round(cssWidth * scale)), height = Math.max(1, Math.round(width * ratio));
-  if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+  const width = Math.max(1, Math.round(cssWidth * scale)), pixels = Math.max(1, Math.round(width * ratio));
+  if (canvas.width !== width || canvas.height !== pixels) Object.assign(canvas, { width, height: pixels });
+}
+
+/**
+ * The picture paler and darker, under a map: only the map has strong colours.
+ * @param {ImageBitmap} picture
+ */
+function drained(picture) {
+  const canvas = new OffscreenCanvas(picture.width, picture.height);
+  const context = /** @type {OffscreenCanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  context.drawImage(picture, 0, 0);
+  const image = context.getImageData(0, 0, canvas.width, canvas.height), { data } = image;
+  for (let pixel = 0; pixel < data.length; pixel += 4) {
+    const grey = LUMINANCE.reduce((sum, weight, channel) => sum + weight * data[pixel + channel], 0);
+    for (let channel = 0; channel < 3; channel++)
+      data[pixel + channel] = DRAINED_BRIGHTNESS * (DRAINED_SATURATION * data[pixel + channel] + (1 - DRAINED_SATURATION) * grey);
+  }
+  context.putImageData(image, 0, 0);
+  return canvas.transferToImageBitmap();
 }
 
 /**
@@ -56,6 +76,8 @@ export class Painter {
     this.facts = facts;
     this.picture = picture;
     this.map = create("canvas");
+    /** @type {ImageBitmap | null} */
+    this.drained = null;
   }
 
   get ratio() {
@@ -89,9 +111,9 @@ export class Painter {
     const [left, top, right, bottom] = this.box(width, height);
     context.globalAlpha = 1;
     context.imageSmoothingEnabled = true;
-    context.drawImage(this.picture, 0, 0, width, height);
+    context.drawImage(this.pictureOf(look), 0, 0, width, height);
     this.dimUnseen(context, width, height, [left, top, right, bottom]);
-    if (values) {
+    if (values && !look.isBare) {
       this.colour(scale.places(values), look.fade ? faded(colours, scale.signed) : colours, look.smooth);
       context.save();
       context.beginPath();
@@ -104,6 +126,23 @@ export class Painter {
       if (look.part !== undefined) this.drawDivider(context, width * look.part, height);
     }
     if (look.grid) this.drawGrid(context, [left, top, right, bottom]);
+  }
+
+  /**
+   * The mean colour of the picture as it is drawn.
+   * @param {Look} look
+   */
+  ground(look) {
+    const context = contextOf(create("canvas", { width: 1, height: 1 }));
+    context.drawImage(this.pictureOf(look), 0, 0, 1, 1);
+    return [...context.getImageData(0, 0, 1, 1).data.subarray(0, 3)];
+  }
+
+  /** @param {Look} look */
+  pictureOf(look) {
+    if (!look.drain) return this.picture;
+    this.drained ??= drained(this.picture);
+    return this.drained;
   }
 
   /**
@@ -231,6 +270,20 @@ export class Painter {
       context.strokeRect(...rectangle);
     }
     context.setLineDash([]);
+  }
+
+  /**
+   * A line from one patch to another, as the data of a path.
+   * @param {Cell} from
+   * @param {Cell} to
+   * @param {number} width
+   * @param {number} height
+   */
+  arc(from, to, width, height) {
+    const [[x, y], [toX, toY]] = [from, to].map((cell) => this.centre(cell)), rise = 0.4 * Math.hypot(toX - x, toY - y);
+    const places = [[x, y], [(x + toX) / 2, Math.max(0.02, Math.min(y, toY) - rise)], [toX, toY]];
+    const [start, middle, end] = places.map(([across, down]) => `${across * width} ${down * height}`);
+    return `M ${start} Q ${middle} ${end}`;
   }
 
   /**

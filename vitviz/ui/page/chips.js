@@ -1,4 +1,4 @@
-// The tokens that are not patches, as buttons below the picture, each with its value of the map.
+// The tokens that are not patches, as buttons in the picture's corner, each with its value of the map.
 
 import { create, createButton } from "./dom.js";
 import { digits } from "./numbers.js";
@@ -30,6 +30,7 @@ export function showChips(pane, query, values) {
   const defaultQuery = startToken !== null ? queryOf(startToken, facts) : model.pools_by_attention ? null : "patches";
   const visible = isFolded ? [queries.find((item) => item === defaultQuery) ?? queries[0]] : queries;
   if (isFolded && typeof query === "string" && !visible.includes(query)) visible.push(query);
+  chips.toggleAttribute("data-square", Array.isArray(query));
   const names = JSON.stringify([visible, isFolded, hasToken]);
   if (chips.dataset.names !== names) {
     chips.dataset.names = names;
@@ -80,5 +81,5 @@ function moreChips(pane) {
     areUnfolded = true;
     pane.hooks.onChange(pane, null);
   };
-  return createButton({ className: "vx-chip", textContent: "More tokens", onclick });
+  return createButton({ className: "vx-chip", textContent: "more", onclick });
 }

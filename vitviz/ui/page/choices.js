@@ -1,8 +1,8 @@
 // The visitor's choices as changes of the state.
 
 import { defaultOf } from "./defaults.js";
-import { STEPS } from "./guide_steps.js";
 import { closeMenus } from "./menus.js";
+import { crossFade } from "./motion.js";
 import { activePane, activeView, missing, models, page, panes, store, widenedPictures } from "./page.js";
 import { METHODS } from "./settings.js";
 import { analysisKey, isEqual, isPaired, MAX_PINS } from "./store.js";
@@ -17,6 +17,9 @@ const FIRST_METHODS = { token: "attention", target: "relevance", layers: "rollou
 export function choosePicture(picture) {
   closeMenus();
   const fit = widenedPictures.has(activeView().picture) ? null : activeView().fit;
+  page.chosenPicture = isPaired(store.state.layout) ? "" : picture;
+  if (page.isCovered) store.patch({ panel: "" });
+  page.isCovered = false;
   store.change(page.active, { picture, frame: null, white: null, color_profile: null, fit });
 }
 
@@ -46,7 +49,7 @@ export function chooseModel(model) {
 
 /** @param {string} method */
 export function chooseMethod(method) {
-  returnHeadOfGuide();
+  page.ownMethod = "";
   latestMethods[METHODS[method].group] = method;
   store.change(page.active, { method });
 }
@@ -74,6 +77,7 @@ export function forgetChoices() {
   store.asked = [{}, {}];
   hidden = { views: [], asked: {} };
   page.active = 0;
+  page.ownMethod = "";
 }
 
 /**
@@ -146,6 +150,13 @@ export function showHead(head) {
 export function setLook(name, value) {
   store.patch({ [name]: value });
 }
+
+/**
+ * Draw every further map on this scale; null releases it.
+ * @param {FittedScale | null} fitted
+ */
+export const holdScale = (fitted) =>
+  store.patch(fitted ? { scale: fitted.name, ends: [fitted.low, fitted.high] } : { scale: null, ends: null });
 
 // Both views, and what is asked of the second, while the layout shows only the first; once that has changed, the second has
 // nothing to do with it.
@@ -254,44 +265,18 @@ let playTimer = 0;
 
 export const isPlaying = () => playTimer !== 0;
 
+/** Play the frames of a clip, or else the layers. */
 export function play() {
   const wasPlaying = isPlaying();
   clearInterval(playTimer);
   playTimer = wasPlaying ? 0 : setInterval(() => {
-    if (!activePane().facts) return play();
-    const { facts, view } = activePane();
-    showLayer(((valueOf(view, "layer", facts) ?? -1) + 1) % facts.layers);
+    const { facts, key } = activePane(), view = activeView();
+    if (!facts) return play();
+    // It waits for what it has asked for.
+    if (key !== analysisKey(view)) return;
+    crossFade(activePane());
+    if (view.frame !== null && facts.clip) store.patchView(page.active, { frame: (view.frame + 1) % facts.clip.frames });
+    else showLayer(((valueOf(view, "layer", facts) ?? -1) + 1) % facts.layers);
   }, PLAY_MS);
   store.refresh();
-}
-
-// Whether the guide has chosen a head, for as long as its steps are about one.
-let isHeadOfGuide = false;
-/** @type {{ key: string, shown: { method: string, parameters: Record<string, any> }, asked: Record<string, any>[] } | null} */
-let mapBeforeGuide = null;
-
-/**
- * Go to a step of the guide and its method; null closes the guide.
- * @param {number | null} step
- */
-export function goToStep(step) {
-  const { method, isOfOneHead } = STEPS[step ?? -1] ?? {}, { method: shown, parameters } = activeView();
-  if (step !== null && store.state.panel !== "guide")
-    mapBeforeGuide = { key: analysisKey(activeView()), shown: { method: shown, parameters }, asked: store.asked };
-  if (!isOfOneHead) returnHeadOfGuide();
-  if (method && activeView().method !== method) chooseMethod(method);
-  if (isOfOneHead && typeof valueOf(activeView(), "head", activePane().facts) !== "number") {
-    isHeadOfGuide = true;
-    store.patchParameters(page.active, { head: 0 });
-  }
-  store.patch(step === null ? { panel: "", guide: 0 } : { panel: "guide", guide: step });
-  // The tour leaves the map as it was, unless the visitor has gone on to another picture or model.
-  if (step === null && mapBeforeGuide?.key === analysisKey(activeView()))
-    store.patch({ views: store.state.views.with(page.active, { ...activeView(), ...mapBeforeGuide.shown }) }, mapBeforeGuide.asked);
-}
-
-/** Take back the head that the guide chose, unless the visitor has chosen another one since. */
-function returnHeadOfGuide() {
-  if (isHeadOfGuide && activeView().parameters.head === 0) store.patchParameters(page.active, { head: null });
-  isHeadOfGuide = false;
 }

@@ -33,6 +33,21 @@ export const rgbOf = (pixel) => `rgb(${pixel & 255} ${(pixel >> 8) & 255} ${(pix
 export const gradient = (colours) => `linear-gradient(to right, ${range(16).map((stop) => rgbOf(colours[17 * stop])).join(", ")})`;
 
 /**
+ * A colour table as it looks over one colour of the picture.
+ * @param {ColourTable} colours
+ * @param {number[]} ground red, green and blue
+ * @param {Look} look
+ * @param {boolean} signed
+ */
+export function composited(colours, ground, { fade, opacity = 1 }, signed) {
+  return (fade ? faded(colours, signed) : colours).map((/** @type {number} */ pixel) => {
+    const share = opacity * (pixel >>> 24) / 255;
+    return ground.reduce((mixed, level, channel) =>
+      mixed | Math.round(share * ((pixel >> (8 * channel)) & 255) + (1 - share) * level) << (8 * channel), 0);
+  });
+}
+
+/**
  * Paint positions on a scale "row column" into pixels of a wider picture, from pixel `start` on; NaN is transparent.
  * @param {any} positions
  * @param {number} rows

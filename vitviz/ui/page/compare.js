@@ -1,9 +1,10 @@
 // The mode in which two maps stand side by side, A and B, and beside them their difference.
 
 import { FUSIONS } from "./attention.js";
-import { chooseLayout, chooseOther, chooseModel, choosePicture, chooseTarget, showHead, showLayer } from "./choices.js";
+import { chooseLayout, chooseMethod, chooseOther, chooseModel, choosePicture, chooseTarget, showHead, showLayer } from "./choices.js";
 import { labelOf } from "./class_names.js";
 import { find, setText } from "./dom.js";
+import { offeredMethods } from "./map_sources.js";
 import { range } from "./numbers.js";
 import { isDouble, isHiding, page, panes, store } from "./page.js";
 import { backend, METHODS, SETTINGS } from "./settings.js";
@@ -48,6 +49,13 @@ const KINDS = {
     choose: chooseModel,
     areNames: true,
     menu: "models",
+  },
+  method: {
+    offers: (facts) => offeredMethods(facts, panes[1].model).map(({ name, title }) => ({ title, value: name })),
+    of: ({ method }) => method,
+    nameOf: ({ view }) => METHODS[view.method].title,
+    choose: chooseMethod,
+    areNames: true,
   },
   class: {
     offers: ({ predictions }) => predictions.map(({ index }) => ({ title: labelOf(panes[1].model, index), value: index })),
@@ -106,6 +114,8 @@ export class Comparison {
     chooseOther(kind);
     const { parameters: { target } } = store.state.views[1], { predictions } = panes[0].facts;
     if (kind === "class") chooseTarget(predictions.find(({ index }) => index !== (target ?? predictions[0].index))?.index ?? 0);
+    const others = KINDS.method.offers(panes[0].facts).filter(({ value }) => value !== store.state.views[0].method);
+    if (kind === "method") chooseMethod(others[0].value);
     if (kind === "picture") choosePicture(SETTINGS.examples.find(({ id }) => id !== store.state.views[0].picture)?.id ?? "");
   }
 
@@ -126,9 +136,10 @@ export class Comparison {
     if (!isOn || !facts || !panes[0].facts) return;
     for (const option of find("other-kind").options) {
       const { areNames } = KINDS[option.value];
-      option.hidden = Boolean(areNames && !backend.computes) || (option.value === "class" && facts.predictions.length < 2);
+      const isLacking = areNames && option.value !== "method" && !backend.computes;
+      option.hidden = Boolean(isLacking || (option.value === "class" && facts.predictions.length < 2));
     }
-    const differing = ["model", "picture", "layer", "class"].find((name) =>
+    const differing = ["model", "picture", "method", "layer", "class"].find((name) =>
       !isEqual(KINDS[name].of(first, panes[0].facts), KINDS[name].of(second, facts)));
     const kind = this.kind || (differing ?? "head"), { offers, of, nameOf, areNames, menu } = KINDS[kind], value = of(second, facts);
     // In a list of names, A's own is none to compare with.

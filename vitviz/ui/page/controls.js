@@ -1,6 +1,6 @@
 // The controls of the map, made from the methods' records, and the controls of its look.
 
-import { chooseDivider, chooseMethod, setLook, setParameter } from "./choices.js";
+import { chooseDivider, chooseMethod, holdScale, setLook, setParameter } from "./choices.js";
 import { colours } from "./colour_tables.js";
 import { create, find, setText } from "./dom.js";
 import { offeredMethods } from "./map_sources.js";
@@ -15,6 +15,7 @@ const LOOK = {
   colormap: String,
   opacity: Number,
   fade: Boolean,
+  drain: Boolean,
   smooth: Boolean,
   grid: Boolean,
   outliers: Boolean,
@@ -32,6 +33,7 @@ export class Controls {
       ...SETTINGS.scales.map(({ name, title, help }) => Object.assign(new Option(title, name ?? ""), { title: help })),
     );
     find("scale").onchange = () => setLook("scale", find("scale").value || null);
+    find("hold").onchange = () => holdScale(find("hold").checked ? this.fitted : null);
     for (const input of this.percentileInputs) input.onchange = () => this.choosePercentiles();
     for (const [name, type] of Object.entries(LOOK)) {
       const control = find(name);
@@ -56,7 +58,10 @@ export class Controls {
    * @param {any} options
    * @param {any} fitted
    */
-  showScale({ scale, percentiles }, fitted) {
+  showScale({ scale, percentiles, ends }, fitted) {
+    this.fitted = fitted;
+    find("hold").checked = ends !== null;
+    find("hold").disabled = !fitted || fitted.signed;
     const select = find("scale"), name = scale ?? "", automatic = select.options[0];
     const title = scale === null && fitted ? `Automatic (${SCALES[fitted.name].title.toLowerCase()})` : "Automatic";
     setText(automatic, title);
@@ -85,7 +90,7 @@ export class Controls {
     find("method").value = view.method;
     this.parameters.show(key, shownParameters(view.method), ({ name }) => valueOf(view, name, facts), facts, model);
     find("play").setAttribute("aria-pressed", playing);
-    setText(find("play"), playing ? "Stop" : "Play");
+    setText(find("play"), playing ? "■" : "▶");
     for (const [name, type] of Object.entries(LOOK)) find(name)[type === Boolean ? "checked" : "value"] = /** @type {any} */ (state)[name];
     find("outliers").disabled = !facts.outliers;
     find("divider").value = state.layout === "slide" ? state.divider : 1;

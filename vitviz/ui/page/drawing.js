@@ -7,22 +7,22 @@ import { unpinToken } from "./choices.js";
 import { colours, differenceColours } from "./colour_tables.js";
 import { hasOwnScales } from "./compare.js";
 import { find, findAll, setText } from "./dom.js";
+import { showLegend } from "./legend.js";
 import { fittedScale, lookOf, quantityOf, smallLook } from "./look.js";
 import { reasonOf, setState } from "./messages.js";
-import { clamped, differenceOfMaps, digits, percent, sum } from "./numbers.js";
+import { clamped, differenceOfMaps, digits, percent } from "./numbers.js";
 import { activePane, isDouble, isHiding, page, shownPanes, store, timings } from "./page.js";
 import { showPins } from "./pins.js";
+import { playOpening } from "./motion.js";
 import { METHODS, SCALES } from "./settings.js";
 import { isEqual } from "./store.js";
 import { Sheet, SHEET_RATIOS } from "./sheet.js";
 import { showStrip } from "./strip.js";
 import { nameOf, queryOf } from "./token_names.js";
-import { tokenOf, valueOf } from "./tokens.js";
-import { controls, guide, panels, probes } from "./widgets.js";
+import { isFarLook, tokenOf, valueOf } from "./tokens.js";
+import { controls, panels, probes } from "./widgets.js";
 
-const IS_TOUCHED = matchMedia("(hover: none)").matches, OWN_SCALES = " Each has its own scale.";
-const CELL_HINT = IS_TOUCHED ? "Tap a cell to see it large." : "Point at a cell to see it large, click to keep it.";
-const MARK_HINT = ` ${IS_TOUCHED ? "Hold" : "Shift+click"} squares to rank heads.`;
+const OWN_SCALES = "Each has its own scale.";
 // Heads that are named for what they attend to.
 const NAMED_HEADS = 3;
 const HIDING_HINT = "Click a head to switch it off, a layer’s first cell for all of its heads.";
@@ -109,12 +109,12 @@ function drawViews() {
     (/** @type {HTMLCanvasElement} */ canvas, /** @type {Query} */ query) => drawPin(canvas, map.pane, query, map.scale?.name),
     unpinToken,
   );
+  if (!page.hovered && maps.length === 1 && maps[0].values && isFarLook(map.pane.view, map.pane.facts)) playOpening(map.pane);
   const token = tokenOf(map.query, map.pane.facts, map.pane.model) ?? map.pane.facts.start;
   for (const part of findAll(".vx-whole")) setText(part, wholeName(map.pane.view));
   showSheet(map.pane, token);
   showStrip(map.pane, token, colours[store.state.colormap], smallLook(), fittedScale);
   probes.follow(activePane(), page.hovered?.pane === activePane() ? page.hovered.query : null);
-  guide.show(store.state.panel === "guide" ? store.state.guide : null, guideFacts(map));
 }
 
 /**
@@ -123,7 +123,9 @@ function drawViews() {
  */
 function scaleOf(maps) {
   if (!maps.every(({ scaled }) => scaled)) return null;
-  const signed = maps.some((map) => map.signed), like = maps.every(({ chosen }) => chosen)
+  const signed = maps.some((map) => map.signed), isLooking = maps.length === 1 && isFarLook(maps[0].pane.view, maps[0].pane.facts);
+  // Of a far look, what is shown is the one place that gets most.
+  const like = isLooking ? "linear" : maps.every(({ chosen }) => chosen)
     ? fittedScale(maps.map(({ chosen }) => chosen), { signed }).name : null;
   return fittedScale(maps.map(({ scaled }) => scaled), { signed, like });
 }
@@ -139,7 +141,7 @@ function showMap({ pane, query, values, drawn: visibleValues, scaled, scale, sha
       ? tokenOf(page.hovered.query, pane.facts, pane.model)
       : null;
   const value = under === null ? "" : `, ${nameOf(page.hovered?.query)}: ${digits(values[under])}`;
-  pane.showLegend(scale, scaled, table, `${quantityOf({ pane, query })}${value}`, sharing);
+  showLegend(pane, scale, scaled, table, `${quantityOf({ pane, query })}${value}`, sharing);
   const scaleCaption = scale?.caption(scaled, SCALES[scale.name]);
   const outliers = store.state.outliers ? pane.facts.outliers?.about : "";
   pane.setStatus(
@@ -196,7 +198,7 @@ function showDifference(first, second) {
   // Equal maps have the colour of zero, in the middle.
   pane.show(first.query, values || null, scale, differenceColours, lookOf(), marksOf(pane));
   showChips(pane, first.query, values || null);
-  pane.showLegend(areEqual ? null : scale, patches, differenceColours, "A − B");
+  showLegend(pane, areEqual ? null : scale, patches, differenceColours, "A − B");
   if (!isOneGrid) return pane.setStatus("These two have different grids: there is no difference patch by patch.");
   if (!isOnePlace) return pane.setStatus(`${OTHER_PLACES} ${SHOW_WHOLE}`);
   if (!values || !scale) return pane.setStatus("A − B: being fetched …");
@@ -277,7 +279,7 @@ function showCell(pane, token, count) {
   const hasFocus = document.activeElement === find("sheet"), { facts, view } = pane;
   const layer = valueOf(view, "layer", facts), head = valueOf(view, "head", facts);
   const cell = page.hoveredCell ?? (hasFocus && layer !== undefined && head !== undefined ? { layer, head } : null);
-  const hint = isHiding() ? HIDING_HINT : `${CELL_HINT}${store.state.shared_scale ? "" : OWN_SCALES}${pane.hasToken ? MARK_HINT : ""}`;
+  const hint = isHiding() ? HIDING_HINT : store.state.shared_scale ? "" : OWN_SCALES;
   setText(find("cell"), cell ? sentenceOfCell(pane, cell, token) : count && !effects() ? sentenceOfMarked(pane, token, count) : hint);
 }
 
@@ -321,28 +323,4 @@ function sentenceOfCell({ attention, view, facts }, { layer, head }, token) {
     ...(change ? [`${change} without it`] : []),
     ...(typeof share === "number" ? [`${percent(share)} on the marked squares`] : []),
   ].join("; ") + ".";
-}
-
-/**
- * The facts of the guide: the numbers of the shown token in one head; null until its layer is loaded.
- * @param {any} options
- */
-function guideFacts({ pane, query }) {
-  const { facts, attention, view } = pane, token = tokenOf(query, facts, pane.model) ?? facts.start;
-  const layer = valueOf(view, "layer", facts) ?? facts.layers - 1,
-    viewHead = valueOf(view, "head", facts),
-    head = typeof viewHead === "number" ? viewHead : 0;
-  const weights = attention.map(layer, head, token, "row");
-  if (!weights) return null;
-  const scores = new Float32Array(attention.tokens), strongest = attention.strongest(weights);
-  attention.scores(pane.packs.get(`layer ${layer}`), head, token, "row", scores);
-  return {
-    facts,
-    head: `head ${head} of layer ${layer}`,
-    name: nameOf(queryOf(token, facts)),
-    best: nameOf(queryOf(strongest, facts)),
-    scores: [...attention.range(scores)].map(digits),
-    weight: digits(weights[strongest]),
-    sum: digits(sum(weights.subarray(attention.prefix))),
-  };
 }

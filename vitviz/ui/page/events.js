@@ -94,8 +94,10 @@ const KEYS = {
   r: () => nextPrefix("register"),
   d: () => nextPrefix("distillation"),
   g: () => setLook("grid", !store.state.grid),
+  s: () => setLook("smooth", !store.state.smooth),
   p: play,
   f: () => project(!isProjected()),
+  "?": () => { find("more").open = true; },
   m: () => showHead("mean"),
 };
 // A field handles every key itself, and the other controls all but letters, digits and Escape.
@@ -190,7 +192,7 @@ export function listen() {
   find("sheet").onkeydown = moveCell;
   find("notice").lastElementChild.onclick = () => notify("");
   find("theme").onclick = () => {
-    setTheme(getComputedStyle(document.body).backgroundColor !== "rgb(15, 23, 42)");
+    setTheme(getComputedStyle(document.body).backgroundColor !== "rgb(15, 17, 22)");
     requestDraw();
   };
   // The canvas has a width of its own, which follows those of its pane and of the window's height.

@@ -10,7 +10,7 @@ import { notify } from "./messages.js";
 import { activePane, isDouble, isHiding, page, panes, requestDraw, requests, store, timings } from "./page.js";
 import { Pane } from "./pane.js";
 import { analysisKey, isEqual } from "./store.js";
-import { comparison, controls, panels, probes, questions, source } from "./widgets.js";
+import { comparison, controls, guide, panels, probes, questions, source, unless } from "./widgets.js";
 
 const hooks = {
   hover: hoverToken,
@@ -77,6 +77,7 @@ function update() {
   showControls();
   panels.requestChanges();
   probes.request();
+  unless.request();
   describeSoon();
   requestDraw();
   // The frame of a notebook has a name, by which Python hears what is chosen (`explorer.selection`).
@@ -90,6 +91,7 @@ function showControls() {
   source.show(view, pane.key === analysisKey(view) ? pane.facts : null, pane.model);
   panels.show(state, pane.facts, pane.model);
   comparison.show(state);
+  guide.show(state, pane.facts, pane.model);
   if (pane.facts) probes.show(view, pane.facts, pane.model);
   if (pane.facts && pane.key === analysisKey(view)) questions.show(view, pane.facts, pane.model);
   if (pane.facts && pane.key === analysisKey(view)) controls.show(state, page.active, pane.facts, pane.model, isPlaying());

@@ -5,6 +5,7 @@ import { Painter } from "./canvas.js";
 import { contextOf, createButton, createCanvas, find, findAll } from "./dom.js";
 import { FIGURE_TEXT, figureLayout } from "./figure_layout.js";
 import { asPng, saveFile } from "./files.js";
+import { legendTexts } from "./legend.js";
 import { notify } from "./messages.js";
 import { activePane, isDouble, page, drawnPanes } from "./page.js";
 import { attentionOf } from "./pane.js";
@@ -43,7 +44,7 @@ function hiddenSentence(view) {
 function panelOfPane(pane) {
   /** @type {Pane} */
   const shown = Object.assign(Object.create(Object.getPrototypeOf(pane)), pane);
-  const { facts, painter: { ratio }, drawing: { look, table } } = shown, [low, high, quantity] = pane.legendTexts();
+  const { facts, painter: { ratio }, drawing: { look, table } } = shown, [low, high, quantity] = legendTexts(pane);
   return {
     badge: pane.find("badge").textContent,
     caption: pane.find("status").textContent + hiddenSentence(pane.view),

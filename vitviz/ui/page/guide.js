@@ -1,76 +1,149 @@
-// The tour: six steps on the visitor's own picture, each beside the control that it explains.
+// The tour: three steps on the visitor's own picture, in which things move by themselves. Its words stand above the picture.
 
-import { goToStep } from "./choices.js";
-import { element, find, findAll } from "./dom.js";
-import { STEPS } from "./guide_steps.js";
+import { chooseMethod, methodOf, showLayer } from "./choices.js";
+import { find, setText } from "./dom.js";
+import { hoverToken } from "./events.js";
+import { canHide } from "./hiding.js";
+import { labelOf } from "./class_names.js";
+import { closeMenus } from "./menus.js";
+import { TOUCHES } from "./motion.js";
+import { range } from "./numbers.js";
+import { activePane, activeView, page, store } from "./page.js";
+import { METHODS } from "./settings.js";
+import { analysisKey } from "./store.js";
 
-// The gap between card and highlighted part in pixels, and the time for which the page may still grow after a step.
-const GUIDE_GAP = 14, GUIDE_GROWTH_MS = 2000;
+const BEAT_MS = 1000;
+const MOST_COVERED = 12;
+
+/**
+ * What a step says, and what it shows at each beat; without motion, it shows the beat `still`.
+ * @typedef {{ title: string, text: (facts: Facts, model: Model) => string, still: number, show: (beat: number) => void }} Step
+ */
+
+/** @type {Set<number>} Tokens that the tour has let ask. */
+const askedByTour = new Set();
+
+/** The patches of the shown map, strongest first; none until it is there. */
+function strongest() {
+  const pane = activePane(), values = pane.values(page.hovered?.query ?? pane.query), { prefix } = pane.attention;
+  return values ? range(values.length - prefix).map((patch) => patch + prefix).sort((a, b) => values[b] - values[a]) : [];
+}
+
+/** @type {Step[]} */
+const STEPS = [
+  {
+    title: "Every square asks",
+    text: ({ rows, columns, layers, heads }) =>
+      `The model sees ${rows * columns} squares. In each of ${layers * heads} heads, every square asks all others, and the glow `
+      + "is where its attention goes. Here, the square that got most asks next. Point anywhere, and that square asks.",
+    still: 0,
+    show(beat) {
+      if (beat === 0) askedByTour.clear();
+      if (activeView().method !== "attention") chooseMethod("attention");
+      if (beat === 0) return;
+      const next = strongest().find((token) => !askedByTour.has(token));
+      if (next === undefined) return;
+      askedByTour.add(next);
+      hoverToken(activePane(), next, null);
+    },
+  },
+  {
+    title: "Layer by layer",
+    text: ({ layers }) =>
+      `The same square asks in all ${layers} layers, one after another: each layer mixes what the one below has mixed. The film below `
+      + "the picture has every layer, and the sheet every head.",
+    still: 0,
+    show(beat) {
+      showLayer(beat % activePane().facts.layers);
+    },
+  },
+  {
+    title: "Why, and unless",
+    text: ({ predictions }, model) => (canHide(model) && predictions.length
+      ? `Now the squares that count most for “${labelOf(model, predictions[0].index).split(",")[0]}” are covered, strongest first, `
+        + "and the answer follows. Under “Unless” you cover what you like."
+      : "This model names no classes. Under “Why”, choose a picture to compare with: the map shows what makes the two alike."),
+    still: MOST_COVERED / 2,
+    show(beat) {
+      const { facts, model } = activePane(), method = methodOf("target");
+      if (!canHide(model) || !facts.predictions.length) return;
+      if (METHODS[activeView().method].group !== "target") chooseMethod(method);
+      const covers = strongest().slice(0, beat % (MOST_COVERED + 1)).map((token) => activePane().attention.cell(token));
+      store.patchView(page.active, { patches_off: covers });
+    },
+  },
+];
 
 export class Guide {
   constructor() {
     /** @type {number | null} */
     this.step = null;
-    this.since = 0;
-    /** @type {any} */
-    this.lit = null;
-    /** @type {number | null} */
-    this.placedStep = null;
-    /** @type {any} */
-    this.opener = null;
+    /** @type {ReturnType<typeof setInterval> | undefined} */
+    this.timer = undefined;
+    /** @type {{ key: string, views: View[], asked: Record<string, any>[] } | null} */
+    this.before = null;
     this.card = find("guide");
-    find("guide-open").onclick = (/** @type {any} */ event) => {
-      this.opener = event.currentTarget;
-      goToStep(0);
+    find("guide-open").onclick = () => {
+      closeMenus();
+      this.go(0);
     };
-    find("guide-back").onclick = () => goToStep(Math.max(0, (this.step ?? 0) - 1));
-    find("guide-next").onclick = () => goToStep((this.step ?? 0) + 1 < STEPS.length ? (this.step ?? 0) + 1 : null);
-    find("guide-close").onclick = () => goToStep(null);
-    this.card.onkeydown = (/** @type {any} */ event) => {
-      if (event.key === "Escape") goToStep(null);
+    find("guide-back").onclick = () => this.go(/** @type {number} */ (this.step) - 1);
+    find("guide-next").onclick = () => this.go(/** @type {number} */ (this.step) + 1);
+    find("guide-close").onclick = () => this.go(STEPS.length);
+    this.card.onkeydown = (/** @type {KeyboardEvent} */ event) => {
+      if (event.key === "Escape") this.go(STEPS.length);
       event.stopPropagation();
     };
-    new ResizeObserver(() => this.grown()).observe(element);
-  }
-
-  /** Follow the highlighted part while the page above it is still being drawn. */
-  grown() {
-    if (this.placedStep !== null && performance.now() - this.since < GUIDE_GROWTH_MS) this.place();
+    // The pointer owns the picture.
+    for (const touch of TOUCHES) find("panes").addEventListener(touch, () => clearInterval(this.timer));
   }
 
   /**
-   * @param {number | null} step its number, or null; `shown` the facts for the texts, or null until they are there
-   * @param {any} shown
+   * Go to a step; beyond the last one, the page is as it was before the tour, unless another picture or model was chosen.
+   * @param {number} step
    */
-  show(step, shown) {
-    if (this.step !== null && step === null) this.opener?.focus();
-    this.step = step;
-    this.card.hidden = step === null || !shown;
-    for (const lit of findAll(".vx-lit")) lit.classList.remove("vx-lit");
-    const isNew = !this.card.hidden && step !== this.placedStep;
-    this.placedStep = this.card.hidden ? null : step;
-    if (this.card.hidden) return;
-    if (step === null || !shown) return;
-    const { title, text, part } = STEPS[step];
-    this.card.querySelector(".vx-guide-place").textContent = `${step + 1} of ${STEPS.length}`;
-    this.card.querySelector("h2").textContent = title;
-    this.card.querySelector(".vx-guide-text").textContent = text(shown);
-    find("guide-back").disabled = step === 0;
-    find("guide-next").textContent = step + 1 < STEPS.length ? "Next" : "Done";
-    const lit = find(part);
-    lit.classList.add("vx-lit");
-    if (!isNew) return;
-    Object.assign(this, { lit, since: performance.now() });
-    this.card.querySelector("h2").focus({ preventScroll: true });
-    this.place();
+  go(step) {
+    const isOver = step >= STEPS.length, { key, views, asked: question } = this.before ?? {};
+    const isSame = views && key === analysisKey(activeView());
+    store.patch({ panel: isOver ? "" : "guide", guide: isOver ? 0 : step, ...(isSame && { views }) }, isSame ? question : undefined);
+    if (isOver) find("more").querySelector("summary").focus();
   }
 
-  /** Scroll the highlighted part to where the card does not cover it: beside the card, or above it. */
-  place() {
-    const { lit, card: { classList } } = this, { left, right } = lit.getBoundingClientRect();
-    classList.toggle("vx-left", left + right > innerWidth);
-    const card = this.card.getBoundingClientRect(), isBeside = right < card.left || left > card.right;
-    lit.style.scrollMargin = `${GUIDE_GAP}px 0 ${isBeside ? GUIDE_GAP : innerHeight - card.top + GUIDE_GAP}px`;
-    lit.scrollIntoView({ block: "nearest" });
+  /**
+   * @param {State} state
+   * @param {Facts} facts
+   * @param {Model} model
+   */
+  show({ panel, guide }, facts, model) {
+    const step = panel === "guide" && facts ? Math.min(guide, STEPS.length - 1) : null;
+    this.card.hidden = step === null;
+    if (step !== null) setText(find("guide-text"), STEPS[step].text(facts, model));
+    if (step === this.step) return;
+    if (this.step === null) this.before = { key: analysisKey(activeView()), views: store.state.views, asked: store.asked };
+    this.step = step;
+    clearInterval(this.timer);
+    page.hovered = null;
+    if (step === null) return;
+    setText(find("guide-place"), `${step + 1} of ${STEPS.length}`);
+    setText(this.card.querySelector("h2"), STEPS[step].title);
+    find("guide-back").disabled = step === 0;
+    setText(find("guide-next"), step + 1 < STEPS.length ? "Next" : "Done");
+    this.card.querySelector("h2").focus({ preventScroll: true });
+    this.begin(STEPS[step]);
+  }
+
+  /** @param {Step} step */
+  begin(step) {
+    const isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    let beat = isStill ? step.still : 0;
+    const show = () => {
+      // It waits for what it has asked for.
+      const { painter, key } = activePane();
+      if (!painter || key !== analysisKey(activeView())) return;
+      step.show(beat);
+      beat += Number(!isStill);
+    };
+    this.timer = setInterval(show, BEAT_MS);
+    setTimeout(show);
   }
 }

@@ -15,6 +15,18 @@ export function percent(value) {
 }
 
 /**
+ * A probability in whole percent; 100 says that it is certain.
+ * @param {number} probability
+ */
+export const wholePercent = (probability) => `${probability < 1 ? Math.min(99, Math.round(100 * probability)) : 100}%`;
+
+/**
+ * A probability as the headline says it, with a decimal where it is small.
+ * @param {number} probability
+ */
+export const shortPercent = (probability) => (probability < 0.1 ? percent : wholePercent)(probability);
+
+/**
  * A number to three significant digits, as `digits` of vitviz/errors/number_text.py writes it.
  * @param {number} value
  */

@@ -6,15 +6,18 @@ import { backend, METHODS, START } from "./settings.js";
 import { isPaired, Store } from "./store.js";
 
 // `changes` is what the model says without what is hidden from it. `hovered` is a pane and its query under the pointer; the
-// other pane shows its counterpart.
+// other pane shows its counterpart. `chosenPicture` is one that was chosen and is not analysed yet, `openedPicture` one of which
+// nothing has been asked since, and `ownMethod` the method of the page's own choice. `coverTime` is when covers began to wipe in,
+// `isCovered` whether the page itself put them there.
 /**
  * @type {{ active: number, hovered: { pane: Pane, query: Query } | null, hoveredCell: { layer: number, head: Head } | null,
- *   sheet: Sheet | null, difference: Pane | null, isOpening: boolean, moveTime: number, changes: any,
- *   draw: () => void }}
+ *   sheet: Sheet | null, difference: Pane | null, isOpening: boolean, moveTime: number, changes: any, chosenPicture: string,
+ *   ownMethod: string, openedPicture: string, coverTime: number, isCovered: boolean, draw: () => void }}
  */
 export const page = {
   active: 0, hovered: null, hoveredCell: null, sheet: null, difference: null, isOpening: false, moveTime: 0,
-  changes: null, draw: () => {},
+  changes: null, chosenPicture: "", ownMethod: START.state.views[0].method,
+  openedPicture: "", coverTime: 0, isCovered: false, draw: () => {},
 };
 /** @type {{ hovers: number[], changes: number[] }} */
 export const timings = { hovers: [], changes: [] };

@@ -4,23 +4,24 @@ import { wholeName } from "./answer.js";
 import { Attention } from "./attention.js";
 import { fitCanvas, Painter } from "./canvas.js";
 import { labelOf } from "./class_names.js";
-import { gradient } from "./colours.js";
 import { contextOf, root, setText } from "./dom.js";
 import { listenToPicture } from "./gestures.js";
+import { showLegend } from "./legend.js";
 import { mapSource } from "./map_sources.js";
 import { digits, range } from "./numbers.js";
 import { Packs } from "./packs.js";
+import { page, requestDraw } from "./page.js";
 import { PIN_COLOURS } from "./pins.js";
 import { withoutNaN } from "./scales.js";
-import { backend, METHODS, SCALES } from "./settings.js";
+import { backend, METHODS } from "./settings.js";
 import { analysisKey, isEqual } from "./store.js";
 import { longNameOf, nameOf, queryOf } from "./token_names.js";
-import { classOf, hasParameter, placeOf, tokenOf, valueOf } from "./tokens.js";
+import { classOf, hasParameter, isFarLook, placeOf, tokenOf, valueOf } from "./tokens.js";
 
 // A map that only the server computes is requested once the pointer rests on its patch for this long.
 const REST_MS = 150;
-// Every map gets the kind of scale that shows it; while the pointer asks, it stays that of the chosen square.
-const AUTOMATIC = ", chosen for this map";
+// For as long, covers that the page finds wipe in.
+export const COVER_MS = 700;
 /**
  * A map without one token, such as a patch whose identity term is far above all other values and says nothing.
  * @param {Float32Array} values
@@ -148,7 +149,7 @@ export class Pane {
     Object.assign(this, { facts: null, packs: null, attention: null, painter: null, drawing: null, restQuery: null, key: "" });
     this.find("chips").replaceChildren();
     delete this.find("chips").dataset.names;
-    this.showLegend(null, [], null, "");
+    showLegend(this, null, [], null, "");
     delete this.find("canvas").dataset.loaded;
   }
 
@@ -293,13 +294,13 @@ export class Pane {
   show(query, values, scale, table, look, marks) {
     const canvas = this.find("canvas"), patches = values?.subarray(this.attention.prefix);
     const queryMarks = this.hasToken ? [{ token: tokenOf(query, this.facts, this.model), colour: "white" }] : [];
-    this.drawing = { patches, scale, table, look, marks: [...marks, ...queryMarks] };
+    const { look: far } = this.facts, isFar = far && isFarLook(this.view, this.facts) && isEqual(query, far.query);
+    const end = isFar && values ? /** @type {Cell} */ (queryOf(this.attention.strongest(values), this.facts)) : null;
+    const arc = isFar && end ? /** @type {[Cell, Cell]} */ ([far.query, end]) : null;
+    this.drawing = { patches, scale, table, look, marks: [...marks, ...queryMarks], arc };
     fitCanvas(canvas, this.painter.ratio);
-    // The strip of layers is as wide as the picture, and on a phone stays below it.
-    if (this.index === 0) {
-      root.style.setProperty("--vx-picture", canvas.style.width || "100%");
-      root.style.setProperty("--vx-picture-height", `${canvas.height / Math.min(2, window.devicePixelRatio || 1)}px`);
-    }
+    // On a phone, the layers stay below the stage.
+    if (this.index === 0) root.style.setProperty("--vx-picture-height", canvas.parentElement?.style.height ?? "");
     this.drawOn(canvas, this.painter, look);
     canvas.dataset.loaded = values ? this.facts.uid : "";
   }
@@ -311,42 +312,25 @@ export class Pane {
    * @param {Look} look
    */
   drawOn(canvas, painter, look) {
-    const { patches, scale, table, marks } = this.drawing;
+    const { patches, scale, table, marks, arc } = this.drawing;
     painter.paint(canvas, patches, scale, table, look);
     for (const { token, colour, isDashed } of marks) {
       if (token === null || token < this.attention.prefix) continue;
       painter.mark(canvas, this.attention.cell(token), colour, Math.max(1, canvas.width / 300), isDashed);
     }
-    for (const cell of this.view.patches_off) painter.cross(canvas, cell);
+    if (arc) {
+      const context = contextOf(canvas), path = new Path2D(painter.arc(...arc, canvas.width, canvas.height));
+      Object.assign(context, { strokeStyle: "white", lineWidth: Math.max(1, canvas.width / 400) }).stroke(path);
+    }
+    const covers = this.view.patches_off, share = Math.min(1, (performance.now() - page.coverTime) / COVER_MS);
+    for (const cell of covers.slice(0, Math.ceil(share * covers.length))) painter.cross(canvas, cell);
+    if (share < 1) requestDraw();
   }
 
   /** Token and colour of each pin. */
   get marks() {
     if (!this.hasToken) return [];
     return this.view.pins.map((query, index) => ({ token: tokenOf(query, this.facts, this.model), colour: PIN_COLOURS[index] }));
-  }
-
-  /**
-   * @param {any} values of the map: an end of the scale is marked if values lie beyond it
-   * @param {FittedScale | null} scale
-   * @param {any} table
-   * @param {string} quantity
-   * @param {string=} sharing of two maps, whether the scale is of both
-   */
-  showLegend(scale, values, table, quantity, sharing = "") {
-    this.find("legend").hidden = !scale;
-    if (!scale) return;
-    const [below, above] = scale.beyond(values), { title } = SCALES[scale.name];
-    [this.find("low").textContent, this.find("high").textContent] = scale.ends.map(digits);
-    for (const [name, count] of /** @type {[string, number][]} */ ([["below", below], ["above", above]])) {
-      this.find(name).hidden = count === 0;
-      this.find(name).title = `${count} of ${values.length} patches ${count === 1 ? "lies" : "lie"} ${name} the scale`;
-    }
-    this.find("ramp").style.background = gradient(table);
-    this.find("quantity").textContent = quantity;
-    const choice = scale.automatic && !sharing ? AUTOMATIC : "";
-    setText(this.find("scale-name"), `${title.toLowerCase()} scale${sharing}${choice}`);
-    this.find("scale-name").title = SCALES[choice ? "" : scale.name].help;
   }
 
   /** What the map is of: model, layer or method, head or class, and picture. */
@@ -363,15 +347,9 @@ export class Pane {
       facts.name,
     ];
     setText(this.find("badge"), parts.filter(Boolean).join(" · "));
+    // What must be known of a map is in sight; the rest is, beside its options.
+    this.element.classList.toggle("vx-noted", Boolean(parts[0] || unfinished));
     this.find("badge").title = this.find("badge").textContent;
-  }
-
-  /** The texts of the legend: lower end, upper end, and quantity with scale. */
-  legendTexts() {
-    const [low, high, quantity, scale] = ["low", "high", "quantity", "scale-name"].map((name) => this.find(name).textContent);
-    const [below, above] = ["below", "above"].map((name) => !this.find(name).hidden);
-    const texts = [quantity, scale.replace(AUTOMATIC, "")].filter(Boolean);
-    return [below ? `◄ ${low}` : low, above ? `${high} ►` : high, texts.join(", ")];
   }
 
   /** @param {string} text */

@@ -15,8 +15,8 @@ import { showPredictions } from "./predictions.js";
 import { answeredBy, withValues } from "./question_rule.js";
 import { differenceOfMethod, lineOfQuestion } from "./question_words.js";
 import { withoutNaN } from "./scales.js";
-import { backend, METHODS } from "./settings.js";
-import { analysisKey } from "./store.js";
+import { backend, METHODS, START } from "./settings.js";
+import { analysisKey, isEqual } from "./store.js";
 import { nameOf, queryOf } from "./token_names.js";
 
 /** @type {Record<string, { level: (value: number) => string, change: (value: number) => string }>} */
@@ -272,15 +272,16 @@ export class Panels {
     const names = namesOfHidden(view), key = names ? JSON.stringify([uid, index, heads, patches, target]) : "";
     if (key === this.requested) return;
     this.requested = key;
-    if (!key) {
+    const known = key && knownChanges(view, pane.facts, target), about = { uid, index, names, heads, patches };
+    if (known || !key || !backend.computes) {
       requests.drop("switch");
-      return this.showChanges(null);
+      return this.showChanges(known ? { ...known, ...about } : null);
     }
     // Of another picture or map, it says nothing of this one.
     if (page.changes?.uid !== uid || page.changes.index !== index) this.showChanges(null);
     const body = { kind: "switch", uid, heads, patches, target };
     // What is hidden may be other squares by then, or none.
-    const show = (/** @type {any} */ reply) => this.requested === key && this.showChanges({ ...reply, uid, index, names });
+    const show = (/** @type {any} */ reply) => this.requested === key && this.showChanges({ ...reply, ...about });
     runInPanel("switch", key, body, show, (/** @type {string} */ text) => {
       this.showChanges(null);
       sayOfSwitches(text);
@@ -304,6 +305,17 @@ export class Panels {
       return tableRow([name, level(before), level(after), Math.abs(difference) < 1e-9 ? "no change" : signed(change(difference))]);
     }));
   }
+}
+
+/**
+ * What is known already of what is hidden: of the squares that were searched for, and in a saved page of what was hidden there.
+ * @param {View} view
+ * @param {Facts} facts
+ * @param {any} target
+ */
+function knownChanges({ heads_off: heads, patches_off: patches }, { flip }, target) {
+  if (flip && target === null && isEqual([heads, patches], [[], flip.patches])) return flip.changes;
+  return START.changes && isEqual([heads, patches], [START.changes.heads, START.changes.patches]) ? START.changes : null;
 }
 
 /**

@@ -50,7 +50,7 @@ function radios(record, options, { choose }) {
  * @returns {Control}
  */
 function tokens({ title }, { facts, choose, isSlow }) {
-  const hint = create("p", { className: "vx-hint", textContent: "Token: click a patch, or one of the names below the picture." });
+  const hint = create("p", { className: "vx-hint", textContent: "Token: click a patch, or one of the names in the picture’s corner." });
   if (!isSlow) return { parts: [hint], show: () => {} };
   const select = create("select", { onchange: () => choose(JSON.parse(select.value)) });
   const middle = /** @type {Cell} */ ([Math.floor(facts.rows / 2), Math.floor(facts.columns / 2)]);

@@ -4,7 +4,8 @@ import { predictionsNow } from "./answer.js";
 import { chooseTarget } from "./choices.js";
 import { labelOf } from "./class_names.js";
 import { create, createButton, find } from "./dom.js";
-import { percent } from "./numbers.js";
+import { offeredMethods } from "./map_sources.js";
+import { shortPercent } from "./numbers.js";
 import { activePane, activeView } from "./page.js";
 
 export function showPredictions() {
@@ -17,14 +18,16 @@ export function showPredictions() {
       create("i", { textContent: labelOf(model, index) }), create("span"), create("output"),
     )));
   }
+  const saysWhy = offeredMethods(facts, model).some(({ about_a_class: isOfClass }) => isOfClass);
   holder.classList.toggle("vx-changed", shown.some(({ before }) => before !== undefined));
   shown.forEach(({ index, probability, before }, place) => {
     const button = holder.children[place], [, bar, output] = button.children;
     bar.style.setProperty("--ghost", before === undefined ? 0 : 1);
     bar.style.setProperty("--was", before ?? 0);
     bar.style.setProperty("--part", probability || 0);
-    output.textContent = before === undefined ? percent(probability)
-      : `${percent(before).slice(0, -1)} → ${Number.isNaN(probability) ? "…" : percent(probability)}`;
+    output.textContent = before === undefined ? shortPercent(probability)
+      : `${shortPercent(before).slice(0, -1)} → ${Number.isNaN(probability) ? "…" : shortPercent(probability)}`;
     button.setAttribute("aria-pressed", index === target);
+    button.disabled = !saysWhy;
   });
 }

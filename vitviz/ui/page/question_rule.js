@@ -6,8 +6,8 @@
 // - Another picture or grid of patches has other squares. Another picture has another answer, about which "why" is; another
 //   model has other classes, layers and heads. Beside another map, both are about one class, layer and head.
 // - Going back, and a reload, bring back what was asked then; all that a link names is asked.
-// What the page chose, such as the square with which it opens, is never asked: it goes with the next method. The pointer
-// asks nothing.
+// What the page chose, such as the square with which it opens, is never asked: it goes with the next method, and another
+// picture opens on its own far look. The pointer asks nothing.
 
 import { hasClasses, withoutPlaces } from "./class_names.js";
 
@@ -77,11 +77,25 @@ export function changed(view, asked, change, isBeside, methods) {
     view: {
       ...view,
       ...change,
-      parameters: method === view.method ? kept(view.parameters) : answeredBy(remaining, method, methods),
+      parameters: method === view.method && (isBeside || !isGrid) ? kept(view.parameters) : answeredBy(remaining, method, methods),
       ...(isGrid && { pins: [], patches_off: [] }),
       ...((isPicture || isModel) && { heads_off: [] }),
       ...(isGrid && Array.isArray(query) && { probe_parameters: others }),
       ...(isModel && { probe_parameters: {} }),
     },
   };
+}
+
+/**
+ * A view of another picture as it opens where nothing is asked of its attention: on its far look, or else with the method
+ * that says why.
+ * @param {View} view
+ * @param {Values} asked
+ * @param {Facts} facts
+ * @param {string} why
+ */
+export function asOpened(view, asked, { look }, why) {
+  if (["query", "layer", "head", "direction"].some((name) => name in asked)) return view;
+  const found = look && { layer: look.layer, head: look.head, query: look.query };
+  return { ...view, method: look ? "attention" : why, parameters: found ?? {} };
 }

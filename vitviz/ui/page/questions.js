@@ -7,14 +7,18 @@ import { createButton, find, root, setText } from "./dom.js";
 import { canHide } from "./hiding.js";
 import { offeredMethods } from "./map_sources.js";
 import { activeTarget, isHiding, page, store } from "./page.js";
+import { isFarLook } from "./tokens.js";
 import { METHODS } from "./settings.js";
 
-// By the group of their methods; hiding has none. Of a class in quotes, and of whether another token asks than the classifier's.
-/** @type {Record<string, { title: string, lead: (quoted: string, isOther: boolean) => string }>} */
+// By the group of their methods; hiding has none. Of a class in quotes, of whether another token asks than the classifier's, and of
+// the first token that is no patch.
+/** @type {Record<string, { title: string, lead: (quoted: string, isOther: boolean, start: string) => string }>} */
 export const QUESTIONS = {
   token: {
     title: "Where it looks",
-    lead: () => "The square you point at asks; bright squares are where it looks.",
+    lead: (_, isOther, start) =>
+      `${isOther || start !== "cls" ? "The square you point at asks" : "CLS, the token that carries the answer, asks"}; `
+      + "bright squares are where it looks.",
   },
   target: {
     title: "Why",
@@ -22,12 +26,12 @@ export const QUESTIONS = {
       + `${isOther ? ", as the chosen square sees it" : ""}. Click a prediction to ask about another class.`,
   },
   layers: {
-    title: "All layers together",
+    title: "All layers",
     lead: (_, isOther) =>
       `Squares that could have influenced ${isOther ? "the chosen one" : "the result"} over all layers, whatever the class.`,
   },
   hide: {
-    title: "What if I hide it?",
+    title: "Unless",
     lead: () => "Paint over squares to hide them from the model, and see its answer change. A click shows one again.",
   },
 };
@@ -76,6 +80,7 @@ export class Questions {
       tab.setAttribute("aria-selected", name === chosen);
       tab.tabIndex = name === chosen ? 0 : -1;
     }
-    showLead(QUESTIONS[chosen].lead(quoted, view.parameters.query !== undefined));
+    showLead(isFarLook(view, facts) ? `${facts.look?.sentence} Point anywhere to ask.`
+      : QUESTIONS[chosen].lead(quoted, ![undefined, "cls"].includes(view.parameters.query), facts.prefix[0]));
   }
 }

@@ -3,7 +3,9 @@
 import { randomId } from "./numbers.js";
 
 // The order of requests, by the first word of their slots.
-const SLOT_ORDER = ["open", "analysis", "picture", "map", "switch", "probe", "rank", "compare", "film"];
+const SLOT_ORDER = ["open", "analysis", "picture", "map", "switch", "probe", "rank", "compare", "film", "flip"];
+// It runs while nobody waits, gives way to every other request, and shows no progress.
+const MEANWHILE = "flip";
 
 /** The error of a request whose result is no longer needed. */
 const replacedError = () => Object.assign(Error("replaced"), { replaced: true });
@@ -38,6 +40,7 @@ export class RequestQueue {
     const pending = this.queue.get(slot) ?? (this.running?.slot === slot && !this.running.replaced ? this.running : null);
     if (pending?.key === key) return pending.promise;
     this.drop(slot);
+    this.drop(MEANWHILE);
     /** @type {any} */
     const entry = { slot, key, body, onUnfinished };
     entry.promise = new Promise((resolve, reject) => Object.assign(entry, { resolve, reject }));
@@ -69,6 +72,19 @@ export class RequestQueue {
     for (const slot of openSlots) if (slot.startsWith(prefix) && !slots.includes(slot)) this.drop(slot);
   }
 
+  /**
+   * A request of some slots that is not answered yet.
+   * @param {string} prefix
+   */
+  pending(prefix) {
+    return [this.running, ...this.queue.values()].find((each) => each?.slot.startsWith(prefix) && !each.replaced);
+  }
+
+  /** Whether somebody waits. */
+  get isBusy() {
+    return Boolean(this.running && this.running.slot !== MEANWHILE);
+  }
+
   /** Stop the running request. */
   stop() {
     if (this.running) this.backend.end({ page: this.page, number: this.running.number });
@@ -85,7 +101,7 @@ export class RequestQueue {
 
   async start() {
     const { running, page } = this, { slot, body } = running;
-    const show = (/** @type {Progress} */ step) => this.showProgress({ ...step, slot, method: body.method });
+    const show = (/** @type {Progress} */ step) => slot !== MEANWHILE && this.showProgress({ ...step, slot, method: body.method });
     running.number = ++this.number;
     show({ text: "", done: 0, total: 1 });
     const reply = await this.backend.run({ ...body, page, number: running.number }, (step) => {

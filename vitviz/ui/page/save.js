@@ -1,14 +1,13 @@
 // Saving and sharing.
 
 import { addressOf, describe } from "./address.js";
-import { namesOfHidden } from "./answer.js";
 import { fetchFile, legalState, renewAnalysis } from "./analyses.js";
 import { hasClasses } from "./class_names.js";
 import { contextOf, find, findAll } from "./dom.js";
 import { offerFigure, openFigure } from "./figure.js";
 import { metadataOf, numbersOf, saveFile, stemOf } from "./files.js";
 import { computedBy, mapFile } from "./map_sources.js";
-import { asBase64 } from "./packs.js";
+import { asBase64, mapName } from "./packs.js";
 import { activePane, films, latest, page, shownPanes, store } from "./page.js";
 import { qrCode } from "./qr.js";
 import { backend, METHODS } from "./settings.js";
@@ -62,7 +61,9 @@ const ACTIONS = {
       layout: views.length < look.views.length ? "one" : look.layout,
     };
     // A JSON block ends at the first closing tag.
-    const block = JSON.stringify({ ...start, state, asked, maps }).replaceAll("<", "\\u003c");
+    const named = new Map([...start.maps, ...maps].map((map) => [mapName(map.method, map.parameters), map]));
+    const facts = { ...start.views[0], flip: activePane().facts.flip }, kept = { maps: [...named.values()], views: [facts] };
+    const block = JSON.stringify({ ...start, ...kept, state, asked, changes: page.changes }).replaceAll("<", "\\u003c");
     saveFile(`${before}${block}${after}`, `${pictureName()}.html`, "text/html");
     if (isLess) find("said").append(` ${NEEDS_SERVER}`);
   },
@@ -73,19 +74,19 @@ async function savedViews() {
   const { facts, key } = activePane(), maps = new Map();
   const panesOfAnalysis = shownPanes().filter((pane) => pane.key === key);
   const views = await Promise.all(panesOfAnalysis.map(async (pane) => {
-    const { view: { method, parameters, pins } } = pane, target = parameters.target ?? null;
+    const { view: { method, parameters, pins, heads_off, patches_off } } = pane, target = parameters.target ?? null;
     // A file can have no maps for a text or another picture.
-    if (target !== null && !hasClasses(target)) return savedView(pane, facts);
+    if (target !== null && !hasClasses(target)) return { ...savedView(pane, facts), heads_off, patches_off };
     const sources = [pane.query, ...(pane.hasToken ? pins : [])].map((query) => pane.sourceOf(query));
     const files = sources.flatMap((source) => (source.kind === "map" ? [source.file] : []));
     // Also the map without parameters, for a method that is chosen in the menu.
     if (files.length) files.push(mapFile(method, {}));
     for (const file of files) maps.set(file.name, { ...file.map, content: asBase64(await fetchFile(pane, facts, file)) });
-    return { method, parameters, pins };
+    return { method, parameters, pins, heads_off, patches_off };
   }));
   const isChanged = (/** @type {any} */ { view }, /** @type {number} */ index) =>
     ["method", "parameters"].some((name) => !isEqual(view[name], /** @type {any} */ (views[index])[name]));
-  const isLess = views.length < store.state.views.length || panesOfAnalysis.some(isChanged) || store.state.views.some(namesOfHidden);
+  const isLess = views.length < store.state.views.length || panesOfAnalysis.some(isChanged);
   return { views, asked: panesOfAnalysis.map((pane) => pane.asked), maps: [...maps.values()], isLess };
 }
 

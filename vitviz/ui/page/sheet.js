@@ -6,7 +6,8 @@ import { paintPixels } from "./colours.js";
 import { contextOf, createCanvas, whiteCanvas } from "./dom.js";
 import { range, sum } from "./numbers.js";
 
-const SHEET_MARGIN = { left: 26, top: 18 };
+const SHEET_MARGIN = { left: 40, top: 20 };
+const SHEET_FONT = "12px \"Instrument Sans\", system-ui, sans-serif";
 // Between cells, in pixels of the page.
 const SHEET_GAP = 3;
 // The least and the greatest height of a cell by its width; maps of longer pictures are stretched to it.
@@ -224,13 +225,14 @@ export class Sheet {
       else Object.assign(context, { fillStyle: "rgba(128, 128, 128, 0.3)" }).fillRect(x, y, width, height);
       if (column > 0) this.markHead(context, row, column - 1, [x, y, width, height]);
     });
-    Object.assign(context, { fillStyle: ink, font: "11px system-ui, sans-serif", textBaseline: "middle", textAlign: "right" });
+    Object.assign(context, { fillStyle: ink, font: SHEET_FONT, textBaseline: "middle", textAlign: "right" });
     const rowStep = Math.ceil(13 / cellHeight);
     for (let row = 0; row < layers; row += rowStep) context.fillText(String(row), left - 5, top + (row + 0.5) * cellHeight);
+    context.fillText("layer", left - 5, top - 8);
     context.textAlign = "center";
     const columnStep = Math.ceil(20 / cellWidth);
     for (let column = 0; column < this.columnsOfCells; column += column === 0 ? 1 : columnStep) {
-      const name = column === 0 ? this.request.fusion : column - 1;
+      const name = column === 0 ? this.request.fusion : column === 1 && cellWidth > 48 ? "head 0" : column - 1;
       if (column !== 0 || cellWidth >= 22) context.fillText(name, left + (column + 0.5) * cellWidth, top - 8);
     }
     if (layer === undefined) return;

@@ -30,7 +30,7 @@ function begin() {
   /** @type {any} */ (element).explorer = {
     backend, panes, difference: () => page.difference, store, requests, timings, latest, probes, panels, describe,
     map: (/** @type {Query} */ query) => Array.from(panes[0].values(query) ?? []),
-    settled: () => !page.isOpening && !requests.running && isSettled() && latest.version === store.version,
+    settled: () => !page.isOpening && !requests.isBusy && isSettled() && latest.version === store.version,
   };
   root.classList.toggle("vx-offline", !backend.computes);
   for (const part of findAll("[data-needs]")) part.classList.toggle("vx-lacking", !backend.has(part.dataset.needs));

@@ -119,15 +119,6 @@ export class Store {
   }
 
   /**
-   * Set parameters of a view's map, which the page chooses; null removes one, which then has its default.
-   * @param {number} index
-   * @param {Record<string, any>} change
-   */
-  patchParameters(index, change) {
-    this.patchView(index, { parameters: withValues(this.state.views[index].parameters, change) });
-  }
-
-  /**
    * @param {State} state
    * @param {Record<string, any>[]=} asked of each view; what it no longer shows is asked no more
    */

@@ -2,6 +2,7 @@
 
 import { defaultOf } from "./defaults.js";
 import { backend, METHODS, PROBES } from "./settings.js";
+import { isEqual } from "./store.js";
 import { numbered } from "./token_names.js";
 
 /**
@@ -87,3 +88,11 @@ export function placeOf(view, facts) {
  * @param {(record: Parameter) => boolean} test
  */
 export const probeParameter = (probe, test) => /** @type {Parameter} */ (PROBES[probe].parameters.find(test));
+
+/**
+ * Whether a view shows the far look of its picture.
+ * @param {View} view
+ * @param {Facts} facts
+ */
+export const isFarLook = ({ method, parameters }, { look }) => Boolean(look) && method === "attention"
+  && isEqual([parameters.layer, parameters.head, parameters.query], [look?.layer, look?.head, look?.query]) && !parameters.direction;

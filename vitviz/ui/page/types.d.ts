@@ -54,6 +54,9 @@ interface ScaleRecord {
 interface Look {
   opacity?: number;
   fade?: boolean;
+  drain?: boolean;
+  /** Without the map. */
+  isBare?: boolean;
   smooth?: boolean;
   grid?: boolean;
   part?: number;
@@ -66,6 +69,8 @@ interface Drawing {
   table: ColourTable;
   look: Look;
   marks: Mark[];
+  /** From which patch to which a line goes. */
+  arc?: [Cell, Cell] | null;
 }
 /** An outlined token. */
 interface Mark {
@@ -192,6 +197,12 @@ interface Facts {
   /** Whether there is a file of all rollouts. */
   rolls: boolean;
   predictions: { index: number; probability: number }[];
+  /** The far look with which the page opens. */
+  look?: { layer: number; head: number; query: Cell; place: Cell; share: number; sentence: string } | null;
+  /** When squares that change the answer are searched for. */
+  flips?: "meanwhile" | "asked" | null;
+  /** What was found of them, in a saved page. */
+  flip?: Flip | null;
   outliers: { patches: Cell[]; about: string } | null;
   clip: { frames: number; picture?: string } | null;
   assumptions: string;
@@ -199,6 +210,14 @@ interface Facts {
   engine?: string;
   dark: { text: string; white: number | null } | null;
   is_converted: boolean;
+}
+
+/** Squares without which the answer is another one; none if they were not found. */
+interface Flip {
+  patches: Cell[];
+  after: { index: number; probability: number };
+  /** What the model says without them, as it answers of what is hidden. */
+  changes: any;
 }
 
 interface View {
@@ -226,8 +245,11 @@ interface State {
   colormap: string;
   scale: ScaleName | null;
   percentiles: Percentiles;
+  /** Of a scale that is held. */
+  ends: [number, number] | null;
   opacity: number;
   fade: boolean;
+  drain: boolean;
   smooth: boolean;
   grid: boolean;
   outliers: boolean;
@@ -243,7 +265,7 @@ interface Settings {
   scales: ScaleRecord[];
   colours: Record<string, string>;
   fits: { name: string; title: string }[];
-  examples: { id: string; url: string; name: string; caption?: string }[];
+  examples: { id: string; url: string; name: string; caption?: string; is_covered?: boolean }[];
   models: { id: string; title: string; family: string; megabytes: number }[];
   overrides: string[];
   legal: string;
@@ -282,6 +304,8 @@ interface Start {
   models: Record<string, Model>;
   files?: Record<string, string>;
   maps?: (MapRequest & { content: string })[];
+  /** What the model said of what was hidden, in a saved page. */
+  changes?: any;
   device?: DeviceStart;
 }
 
@@ -296,6 +320,10 @@ interface DeviceStart {
   pictures: Record<string, { name: string; part: string }>;
   /** The longer side of the picture on the page, in pixels. */
   shown_side: number;
+  /** The least share of a far look with which a picture opens. */
+  least_share: number;
+  /** What is said of far looks: of any, and then of some, by picture, layer, head and square. */
+  findings: [string, string][];
   /** Where its parts are, if they are files. */
   folder: string;
   /** The address of the app that computes more; empty if there is none. */

@@ -52,7 +52,8 @@ export function takeFiles(files, folder) {
  */
 export async function notifyOnceShown(text) {
   let isShown = true;
-  while (requests.running?.slot.startsWith("analysis")) await requests.running.promise.catch(() => { isShown = false; });
+  for (let next = requests.pending("analysis"); next; next = requests.pending("analysis"))
+    await next.promise.catch(() => { isShown = false; });
   if (isShown) notifyToo(text);
 }
 

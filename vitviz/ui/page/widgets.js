@@ -7,6 +7,7 @@ import { Panels } from "./panels.js";
 import { Probes } from "./probes.js";
 import { Questions } from "./questions.js";
 import { Source } from "./source.js";
+import { Unless } from "./unless.js";
 
 export const source = new Source(), controls = new Controls(), panels = new Panels(), probes = new Probes(), guide = new Guide();
-export const questions = new Questions(), comparison = new Comparison();
+export const questions = new Questions(), comparison = new Comparison(), unless = new Unless();

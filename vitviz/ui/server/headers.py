@@ -13,6 +13,7 @@ PAGE_POLICY = {
     "script-src": "'self'",
     "style-src": "'self'",
     "img-src": "'self' data: blob:",
+    "font-src": "data:",
     "media-src": "'self' blob:",
     "connect-src": "'self'",
     "base-uri": "'none'",

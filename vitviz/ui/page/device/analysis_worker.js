@@ -1,5 +1,6 @@
 // The worker that prepares pictures, and answers questions about their attention, so that the page stays smooth.
 
+import { farLookOf } from "./far_look.js";
 import { DEVICE_PROBES } from "./findings.js";
 import { writePack } from "./pack_writer.js";
 import { preparePicture } from "./prepare.js";
@@ -39,7 +40,7 @@ const ANSWERS = {
     return { pixels, box, pixelSize: [width, height], width: across, height: down, picture };
   },
 
-  keep({ uid, shape, encoding }) {
+  keep({ uid, shape, encoding, contrast }) {
     const trace = new Trace(shape, encoding);
     traces.set(uid, trace);
     const { prefix, columns } = trace.shape, patches = outlierPatches(trace).map((token) => token - prefix.length);
@@ -47,6 +48,7 @@ const ANSWERS = {
       patches: patches.map((patch) => [Math.floor(patch / columns), patch % columns]),
       sentence: outlierSentence(trace),
       threshold: outlierThreshold(trace),
+      look: farLookOf(trace, contrast),
     };
   },
 

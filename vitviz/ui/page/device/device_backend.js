@@ -4,6 +4,7 @@ import { defaultOf } from "../defaults.js";
 import { asBase64, fromBase64 } from "../packs.js";
 import { CLASS_MAPS, classMapFile } from "./class_maps.js";
 import { deviceFacts } from "./device_facts.js";
+import { patchContrasts } from "./far_look.js";
 import { legalView } from "./legal_view.js";
 import { Networks } from "./networks.js";
 import { Parts } from "./parts.js";
@@ -153,12 +154,14 @@ export class DeviceBackend {
       layers: config.depth, heads: config.heads, dim: config.head_width, scale: input.scale,
       prefix: input.prefix, rows: input.rows, columns: input.columns,
     };
-    const { queries, keys, logSums, norms, pooled } = encoding, kept = { queries, keys, logSums, norms, pooled };
-    const outliers = await this.ask("keep", { uid, shape, encoding: kept }, [queries, keys, logSums, norms].map(({ buffer }) => buffer));
+    const { queries, keys, logSums, norms, pooled } = encoding;
+    const contrast = patchContrasts(prepared.pixels, { ...shape, height: config.patch_height, width: config.patch_width });
+    const kept = { uid, shape, contrast, encoding: { queries, keys, logSums, norms, pooled } };
+    const found = await this.ask("keep", kept, [queries, keys, logSums, norms].map(({ buffer }) => buffer));
     // Unlike the address of a blob, it leaves memory with the facts.
     const address = `data:image/jpeg;base64,${asBase64(await prepared.picture.arrayBuffer())}`;
-    const { rolls } = this.device.models[view.model];
-    const facts = deviceFacts({ uid, view, name, address, rolls, file, prepared, encoding, kernels: team.kernels, outliers });
+    const { device } = this, { rolls } = device.models[view.model];
+    const facts = deviceFacts({ uid, view, name, address, rolls, file, prepared, encoding, kernels: team.kernels, found, device });
     return { model: view.model, picture: view.picture, pixels: prepared.pixels, logits, facts };
   }
 

@@ -38,14 +38,25 @@ export function probabilitiesOf(config, logits) {
 export const bestOf = (values, count) => [...values.keys()].sort((one, other) => values[other] - values[one]).slice(0, count);
 
 /**
+ * What is said of a far look; of some, what a person sees in them.
+ * @param {any} look
+ * @param {string} name of the picture
+ * @param {DeviceStart} device
+ */
+function findingOf({ layer, head, query, share }, name, { findings }) {
+  const known = findings.find(([place]) => place === [name, layer, head, ...query].join(" ")) ?? findings[0];
+  return known[1].replace("{}", `${Math.round(100 * share)}%`);
+}
+
+/**
  * @param {{ uid: string, view: View, name: string, address: string, rolls: boolean, file: DeviceFile, prepared: any, encoding: Encoding,
- *   kernels: KernelKind, outliers: any }} options
+ *   kernels: KernelKind, found: any, device: DeviceStart }} options
  * @returns {Facts}
  */
-export function deviceFacts({ uid, view, name, address, rolls, file, prepared, encoding, kernels, outliers }) {
+export function deviceFacts({ uid, view, name, address, rolls, file, prepared, encoding, kernels, found, device }) {
   const { config, input } = file, { card } = encoding, { width, height, pixelSize, box } = prepared;
   const probabilities = probabilitiesOf(config, encoding.logits), [across, down] = [width / pixelSize[0], height / pixelSize[1]];
-  const { patches, sentence, threshold } = outliers;
+  const { patches, sentence, threshold, look } = found;
   return {
     uid,
     model: view.model,
@@ -73,6 +84,8 @@ export function deviceFacts({ uid, view, name, address, rolls, file, prepared, e
       patches,
       about: `${sentence}: norm above ${digits(threshold)} where the tokens enter the last layer (${OUTLIER_RULE}).`,
     },
+    look: look?.share >= device.least_share ? { ...look, sentence: findingOf(look, name, device) } : null,
+    flips: null,
     clip: null,
     assumptions: "",
     engine: card ? `WebGPU (${card})` : kernels === "plain" ? "JavaScript" : "WebAssembly",

@@ -1,0 +1,66 @@
+// The squares without which the answer is another one: searched for meanwhile, and shown by one click.
+
+import { labelOf } from "./class_names.js";
+import { find, setText } from "./dom.js";
+import { wholePercent } from "./numbers.js";
+import { activePane, activeView, isHiding, page, requests, store } from "./page.js";
+import { COVER_MS } from "./pane.js";
+import { backend, SETTINGS } from "./settings.js";
+import { analysisKey, isEqual } from "./store.js";
+import { isFarLook } from "./tokens.js";
+
+// The search waits until nothing has changed for so long, in milliseconds.
+const SEARCH_REST_MS = 1000;
+
+export class Unless {
+  constructor() {
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.timer = undefined;
+    find("unless").onclick = () => {
+      const { flip } = activePane().facts;
+      if (flip) this.cover(flip);
+      else this.search();
+    };
+  }
+
+  /** @param {Flip} flip */
+  cover(flip) {
+    page.coverTime = matchMedia("(prefers-reduced-motion: reduce)").matches ? -COVER_MS : performance.now();
+    const views = store.state.views.map((view, index) =>
+      (index === page.active ? { ...view, patches_off: flip.patches, heads_off: [] } : view));
+    store.patch({ views, panel: backend.computes ? "switches" : "" });
+  }
+
+  /** Search where it is quick, and say what is known. */
+  request() {
+    const { facts, model, key } = activePane(), view = activeView(), canSearch = backend.computes && backend.has("flips");
+    const isShown = facts && key === analysisKey(view) && (facts.flip || (facts.flips && canSearch));
+    clearTimeout(this.timer);
+    find("unless").hidden = true;
+    if (!isShown) return;
+    const { flip } = facts, isCovered = flip && isEqual(view.patches_off, flip.patches), count = flip?.patches.length;
+    const name = flip && labelOf(model, flip.after.index).split(",")[0], isNone = count === 0;
+    setText(find("unless"), !flip ? (facts.flips === "asked" ? "Find squares without which it says something else" : "")
+      : isNone ? "Covering half of the squares, in the order of Why, does not change what it says."
+        : `Cover ${count === 1 ? "this square" : `these ${count} squares`} and it says ${name}, ${
+          wholePercent(flip.after.probability)}.`);
+    find("unless").hidden = !find("unless").textContent;
+    find("unless").disabled = Boolean(isNone || isCovered);
+    const isExample = SETTINGS.examples.some(({ id, is_covered: opensCovered }) => opensCovered && id === page.openedPicture);
+    const isUntouched = isFarLook(view, facts) && !Object.keys(store.asked[page.active]).length && !view.patches_off.length;
+    if (flip && count && isExample && isUntouched && !isHiding()) {
+      page.openedPicture = "";
+      page.isCovered = true;
+      this.cover(flip);
+    } else if (!flip && facts.flips === "meanwhile") this.timer = setTimeout(() => this.search(), isExample ? 0 : SEARCH_REST_MS);
+  }
+
+  search() {
+    const { facts } = activePane();
+    if (!facts) return;
+    requests.request("flip", facts.uid, { kind: "flip", uid: facts.uid }).then((/** @type {Flip} */ reply) => {
+      facts.flip = reply;
+      store.refresh();
+    }, () => {});
+  }
+}
