@@ -460,7 +460,7 @@ def test_the_answer_says_of_how_many_things_and_lists_them(
     expect_list(bundled)
     choose_example(page, "astronaut.jpg")
     expect(headline).to_have_text(
-        re.compile(rf"^Not sure. Closest of the {count} things it knows: \w+ \(\d+\.\d%\)\.$")
+        re.compile(rf"^Not sure. Closest of the {count} things it knows: \w+ \((\d+|\d\.\d)%\)\.$")
     )
     page.evaluate(f"{EXPLORER}.store.patchView(0, {{ patches_off: [[3, 5]] }})")
     expect(headline).to_have_text(re.compile(rf"^Without 1 square: of the {count} things it knows, perhaps \w.*\.$"))

@@ -3,7 +3,7 @@
 import { labelOf } from "./class_names.js";
 import { create, createButton, find, setText } from "./dom.js";
 import { openMenu } from "./menus.js";
-import { percent, wholePercent } from "./numbers.js";
+import { shortPercent, wholePercent } from "./numbers.js";
 import { activePane, activeView, isDouble, page, panes, store } from "./page.js";
 import { backend } from "./settings.js";
 
@@ -40,7 +40,7 @@ export function showAnswer() {
   const isSure = probability >= SURE, was = (/** @type {(probability: number) => string} */ text) =>
     (before === undefined ? "" : `${text(before).replace(/ ?%/, "")} → `);
   const [start, link] = without ? [without, isSure ? ", " : ", perhaps "] : [isSure ? "Of " : "Not sure. Closest of ", ": "];
-  const sureness = isSure ? `, ${was(wholePercent)}${wholePercent(probability)}.` : ` (${was(percent)}${percent(probability)}).`;
+  const sureness = isSure ? `, ${was(wholePercent)}${wholePercent(probability)}.` : ` (${was(shortPercent)}${shortPercent(probability)}).`;
   setHeadline([start, known, link, nameOfClass(model, best), sureness]);
 }
 

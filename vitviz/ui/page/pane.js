@@ -293,8 +293,9 @@ export class Pane {
    */
   show(query, values, scale, table, look, marks) {
     const canvas = this.find("canvas"), patches = values?.subarray(this.attention.prefix);
-    const queryMarks = this.hasToken ? [{ token: tokenOf(query, this.facts, this.model), colour: "white" }] : [];
-    const { look: far } = this.facts, isFar = far && isFarLook(this.view, this.facts) && isEqual(query, far.query);
+    // Nothing asks where squares are hidden.
+    const queryMarks = this.hasToken && !look.isBare ? [{ token: tokenOf(query, this.facts, this.model), colour: "white" }] : [];
+    const { look: far } = this.facts, isFar = far && !look.isBare && isFarLook(this.view, this.facts) && isEqual(query, far.query);
     const end = isFar && values ? /** @type {Cell} */ (queryOf(this.attention.strongest(values), this.facts)) : null;
     const arc = isFar && end ? /** @type {[Cell, Cell]} */ ([far.query, end]) : null;
     this.drawing = { patches, scale, table, look, marks: [...marks, ...queryMarks], arc };

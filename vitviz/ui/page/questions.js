@@ -80,7 +80,7 @@ export class Questions {
       tab.setAttribute("aria-selected", name === chosen);
       tab.tabIndex = name === chosen ? 0 : -1;
     }
-    showLead(isFarLook(view, facts) ? `${facts.look?.sentence} Point anywhere to ask.`
+    showLead(!isHiding() && isFarLook(view, facts) ? `${facts.look?.sentence} Point anywhere to ask.`
       : QUESTIONS[chosen].lead(quoted, ![undefined, "cls"].includes(view.parameters.query), facts.prefix[0]));
   }
 }
