@@ -118,3 +118,9 @@ def test_under_a_map_a_drained_picture_is_paler_and_darker(make_model: Callable[
     luminance = 0.213 * 250
     expected = [0.68 * (0.4 * value + 0.6 * luminance) for value in (250, 0, 0)]
     assert drained == pytest.approx(expected, abs=1)
+
+
+def test_what_is_in_or_out_is_never_smooth(make_model: Callable[..., Model]) -> None:
+    heatmap = vitviz.analyze(EXAMPLE, make_model()).attention_mass(mass=0.5)
+    smooth, squares = (heatmap.overlay(Style(smooth=each)).tobytes() for each in (True, False))
+    assert smooth == squares

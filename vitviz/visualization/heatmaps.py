@@ -65,7 +65,8 @@ class Style:
         fade: whether weak values leave the image clear: the opacity grows with the power 1.5 of the position on the
             scale, or of the distance from zero for a signed map.
         drain: whether the image is paler and darker, so that no colour of its own is taken for the map's.
-        smooth: whether to interpolate between patch centres instead of drawing each patch in one colour.
+        smooth: whether to interpolate between patch centres instead of drawing each patch in one colour; a map of 0 and
+            1 alone is not.
         grid: whether to draw the borders of the patches.
         low, high: values at the two ends of the colormap; by default those of the scale.
         scale: the scale from values to colours, a name in :data:`vitviz.visualization.SCALES`; None for the one that

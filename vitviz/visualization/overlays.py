@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from PIL import Image, ImageDraw
 
 from vitviz.errors.arguments import pair_or_none
@@ -40,12 +41,14 @@ def overlay(heatmap: Heatmap, style: Style, mark: tuple[int, int] | None = None)
     """The image with the map's colours over it, as :meth:`vitviz.Heatmap.overlay`."""
     image, scale = drained(heatmap.image) if style.drain else heatmap.image, heatmap.scale(style)
     palette, positions = style.colours(scale.signed).round().astype(np.uint8).tobytes(), scale.place(heatmap.values)
+    # Of what is in or out, nothing lies between.
+    smooth = style.smooth and not bool(torch.isin(heatmap.values, torch.tensor([0.0, 1.0])).all())
     # 256 equal steps, as matplotlib divides them.
-    steps = _at_pixels(heatmap, 256 * positions, style.smooth, lambda steps: steps.clip(0, 255).astype(np.uint8))
+    steps = _at_pixels(heatmap, 256 * positions, smooth, lambda steps: steps.clip(0, 255).astype(np.uint8))
     own = None
     if not isinstance(style.colormap, str):
         # Its borders may lie between those of 256 steps.
-        own = _at_pixels(heatmap, positions, style.smooth, partial(colours_at, colormap=style.colormap))
+        own = _at_pixels(heatmap, positions, smooth, partial(colours_at, colormap=style.colormap))
     overlay = Image.new("RGB", image.size, None)
     for start in range(0, overlay.height, BAND_ROWS):
         box = (0, start, overlay.width, min(start + BAND_ROWS, overlay.height))
