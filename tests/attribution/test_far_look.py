@@ -39,7 +39,10 @@ def test_the_farthest_strong_look_is_found_and_a_sink_and_a_near_place_are_not()
     assert (look.layer, look.head, look.query, look.place) == (0, 0, (1, 1), (6, 9))
     assert look.share == pytest.approx(0.5 + 0.5 * 0.7 * 9 / 96, abs=1e-5)
     assert look.excess == pytest.approx(look.share - 0.7 * 9 / 96, abs=1e-5)
-    assert str(look) == f"This square gives {look.share:.0%} of its attention to one place far from it."
+    start = (
+        f"Patch {look.query} gives {look.share:.0%} of its attention to the 3 × 3 patches around {look.place}, far from"
+    )
+    assert str(look) == f"{start} it, in layer {look.layer}, head {look.head}."
 
 
 def test_a_look_through_empty_sky_counts_less_than_one_between_things() -> None:

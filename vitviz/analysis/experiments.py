@@ -124,6 +124,7 @@ class Experiments(ABC):
         watched = effect_score(class_or_target, config.classes, config.probability)
         return watched.scores(switched_off(network, pixels, heads, patches, watched.reads)[None])[0]
 
+    @named_arguments(MethodError)
     def far_look(self) -> FarLook | None:
         """The square that gives most of its attention to one place far from it, as :func:`vitviz.attribution.far_look`.
 

@@ -48,7 +48,9 @@ class FarLook(AttributeAdvice):
     excess: float
 
     def __str__(self) -> str:
-        return f"This square gives {self.share:.0%} of its attention to one place far from it."
+        place = f"the 3 × 3 patches around {self.place}"
+        where = f"layer {self.layer}, head {self.head}"
+        return f"Patch {self.query} gives {self.share:.0%} of its attention to {place}, far from it, in {where}."
 
 
 @without_autocast()
