@@ -463,7 +463,7 @@ def open_figure(page: Page) -> Locator:
 
 def downloaded(page: Page, press: Callable[[], None]) -> Path:
     """The file that is saved where something is pressed, under the name that the page gave it."""
-    with page.expect_download() as download:
+    with page.expect_download(timeout=1000 * MAP_SECONDS) as download:
         press()
     path = Path(download.value.path())
     return path.rename(path.with_name(download.value.suggested_filename))
@@ -527,7 +527,7 @@ def upload(page: Page, file: Any) -> None:
         page: the opened app.
         file: a path, or name, type and content as Playwright takes them.
     """
-    with page.expect_request(is_run):
+    with page.expect_request(is_run, timeout=1000 * MAP_SECONDS):
         page.locator(".vx-pictures .vx-file").set_input_files(file)
     settle(page)
 
