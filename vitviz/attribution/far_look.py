@@ -48,9 +48,10 @@ class FarLook(AttributeAdvice):
     excess: float
 
     def __str__(self) -> str:
-        place = f"the 3 × 3 patches around {self.place}"
-        where = f"layer {self.layer}, head {self.head}"
-        return f"Patch {self.query} gives {self.share:.0%} of its attention to {place}, far from it, in {where}."
+        return (
+            f"Patch {self.query} gives {self.share:.0%} of its attention to the 3 × 3 patches around {self.place}, far "
+            f"from it, in layer {self.layer}, head {self.head}."
+        )
 
 
 @without_autocast()
