@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from tests.support.node import in_node
 from vitviz import Analysis, AttentionTrace
-from vitviz.attribution.far_look import far_look
+from vitviz.attribution.far_look import contrast, far_look
 
 
 def planted(
@@ -87,10 +89,40 @@ def test_attention_of_ones_own_has_it_too() -> None:
     assert look is not None and (look.query, look.place) == ((1, 1), (6, 9))
 
 
-def test_of_a_large_grid_some_rows_ask() -> None:
-    looks = [((row, 2), (40, 50), 0.5) for row in range(3, 12)]
+def test_of_a_large_grid_some_rows_and_columns_ask() -> None:
+    looks = [((row, column), (40, 50), 0.5) for row in range(3, 12) for column in range(2, 8)]
     look = far_look(planted(48, 60, looks, sink=(0, 0)), torch.rand(1, 3, 96, 120))
     assert look is not None
-    assert (look.query[1], look.place) == (2, (40, 50))
-    assert look.query[0] in range(3, 12)
+    assert look.place == (40, 50)
+    # Of every three, the one in the middle.
+    assert look.query in [(row, column) for row in (4, 7, 10) for column in (4, 7)]
     assert look.share == pytest.approx(0.5 + 0.5 * 0.7 * 9 / 2880, abs=1e-5)
+
+
+ON_DEVICE = """({ weights, pixels, rows, columns, height, width }) => {
+    const shape = { layers: 1, heads: weights.length, rows, columns, prefix: ["cls"] };
+    const row = (layer, head, query, filled) => filled.set(weights[head][query]);
+    const contrasts = patchContrasts(Float32Array.from(pixels), { rows, columns, height, width });
+    return [[...contrasts], farLookOf({ tokens: rows * columns + 1, shape, row }, contrasts)];
+}"""
+
+
+@pytest.mark.parametrize("plain", ["none", "half", "all"])
+def test_the_device_finds_the_same_where_parts_of_a_large_grid_are_plain(plain: str) -> None:
+    rows, columns, size = 24, 20, 2
+    generator = torch.Generator().manual_seed(7)
+    weights = torch.randn(1, 2, rows * columns + 1, rows * columns + 1, generator=generator).mul(2).softmax(-1)
+    pixels = torch.rand(1, 3, rows * size, columns * size, generator=generator)
+    pixels[:, :, : {"none": 0, "half": rows * size // 2, "all": rows * size}[plain]] = 0.3
+    trace = AttentionTrace.from_weights([weights], 1, (rows, columns))
+    value = {
+        **{"weights": weights[0].tolist(), "pixels": pixels.flatten().tolist()},
+        **{"rows": rows, "columns": columns, "height": size, "width": size},
+    }
+    names = {"device/far_look.js": "farLookOf, patchContrasts"}
+    contrasts, found = in_node(names, ON_DEVICE, value)
+    np.testing.assert_allclose(contrasts, contrast(pixels, trace.layout), atol=1e-5)
+    look = far_look(trace, pixels)
+    assert look is not None
+    for name, expected in asdict(look).items():
+        assert found[name] == pytest.approx(list(expected) if isinstance(expected, tuple) else expected, abs=1e-5)

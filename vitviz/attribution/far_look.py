@@ -19,7 +19,7 @@ FAR = 1 / 3
 PLACE_PATCHES = 3
 # Of the picture's own contrast: a patch of less counts for less, since heads look by position where nothing is.
 PLAIN_CONTRAST = 0.5
-# On larger grids, only some rows of patches are queries.
+# On larger grids, only some rows and columns of patches are queries.
 MAX_QUERIES = 400
 
 
@@ -71,10 +71,11 @@ def far_look(trace: AttentionTrace, pixels: torch.Tensor) -> FarLook | None:
     layout = trace.layout
     height, width, first = layout.grid_height, layout.grid_width, layout.prefix_count
     step = math.ceil(math.sqrt(layout.patch_count / MAX_QUERIES))
-    queries = torch.arange(layout.patch_count).view(height, width)[step // 2 :: step].flatten()
+    queries = torch.arange(layout.patch_count).view(height, width)[step // 2 :: step, step // 2 :: step].flatten()
+    is_query = torch.zeros(layout.token_count, dtype=torch.bool).index_fill(0, first + queries, True)
     rows, columns = (torch.arange(count) / count for count in (height, width))
     places = torch.cartesian_prod(rows, columns)
-    importance = _contrast(pixels, layout)
+    importance = contrast(pixels, layout)
     # "query key", zero where the key is near.
     importance = importance[queries, None] * importance * (torch.cdist(places[queries], places) >= FAR)
     best: FarLook | None = None
@@ -84,9 +85,9 @@ def far_look(trace: AttentionTrace, pixels: torch.Tensor) -> FarLook | None:
     for layer in range(trace.layers):
         # Copies, since the next chunk overwrites one.
         chunks = [
-            weights[:, :, first:].to("cpu", copy=True)
+            weights[:, is_query[rows].to(weights.device), first:].cpu()
             for block in blocks
-            for _, weights in trace.weights_in_chunks(layer, block)
+            for rows, weights in trace.weights_in_chunks(layer, block)
         ]
         weights = rearrange(torch.cat(chunks, 1), "head query (row column) -> head query row column", row=height)
         shares = F.avg_pool2d(precise(weights), PLACE_PATCHES, 1, PLACE_PATCHES // 2, divisor_override=1).flatten(2)
@@ -106,11 +107,11 @@ def far_look(trace: AttentionTrace, pixels: torch.Tensor) -> FarLook | None:
     return best
 
 
-def _contrast(pixels: torch.Tensor, layout: TokenLayout) -> torch.Tensor:
+def contrast(pixels: torch.Tensor, layout: TokenLayout) -> torch.Tensor:
     """How much the picture varies around each patch, ``"patch"``, in [0, 1]: 1 for half of its own contrast or more."""
-    pixels = precise(pixels).cpu()
+    pixels = pixels.cpu().double()
     means = F.adaptive_avg_pool2d(torch.cat([pixels, pixels.square()]), (layout.grid_height, layout.grid_width))
     mean, square = F.avg_pool2d(means, PLACE_PATCHES, 1, PLACE_PATCHES // 2, count_include_pad=False)
     deviation = (square - mean.square()).clamp(min=0).mean(0).sqrt()
     whole = pixels.var((2, 3), correction=0).mean().sqrt()
-    return (deviation / (PLAIN_CONTRAST * whole)).nan_to_num(1.0).clamp(max=1).flatten()
+    return (deviation / (PLAIN_CONTRAST * whole)).nan_to_num(1.0).clamp(max=1).flatten().float()

@@ -4,17 +4,19 @@ import { range } from "../numbers.js";
 import { medianOf } from "./token_sets.js";
 
 const FAR = 1 / 3, PLAIN_CONTRAST = 0.5;
-// On larger grids, only some rows of patches ask.
+// Below this variance, all that differs is rounding.
+const ONE_COLOUR = 1e-10;
+// On larger grids, only some rows and columns of patches ask.
 const MOST_QUERIES = 400;
 
 /**
  * Sums over the 3 × 3 patches around each, without what lies beyond the edges.
- * @param {Float32Array} values "patch"
+ * @param {Numbers} values "patch"
  * @param {number} rows
  * @param {number} columns
  */
 function sumsAround(values, rows, columns) {
-  const across = new Float32Array(values.length), sums = new Float32Array(values.length);
+  const across = new Float64Array(values.length), sums = new Float64Array(values.length);
   for (let patch = 0; patch < values.length; patch++) {
     const column = patch % columns;
     across[patch] = values[patch] + (column ? values[patch - 1] : 0) + (column + 1 < columns ? values[patch + 1] : 0);
@@ -34,7 +36,7 @@ export function patchContrasts(pixels, { rows, columns, height, width }) {
   const counts = sumsAround(new Float32Array(count).fill(1), rows, columns), variances = new Float32Array(count);
   let whole = 0;
   for (const channel of range(channels)) {
-    const means = new Float32Array(count), squares = new Float32Array(count), area = height * width;
+    const means = new Float64Array(count), squares = new Float64Array(count), area = height * width;
     for (let at = 0; at < plane; at++) {
       const value = pixels[channel * plane + at], row = Math.floor(at / (columns * width)), column = at % (columns * width);
       const patch = Math.floor(row / height) * columns + Math.floor(column / width);
@@ -47,7 +49,8 @@ export function patchContrasts(pixels, { rows, columns, height, width }) {
     for (let patch = 0; patch < count; patch++)
       variances[patch] += Math.max(0, squaresAround[patch] / counts[patch] - (around[patch] / counts[patch]) ** 2) / channels;
   }
-  return variances.map((variance) => Math.min(1, Math.sqrt(variance) / (PLAIN_CONTRAST * Math.sqrt(whole)) || 1));
+  // Of a picture of one colour, no place is plainer than another.
+  return variances.map((variance) => (whole < ONE_COLOUR ? 1 : Math.min(1, Math.sqrt(variance / whole) / PLAIN_CONTRAST)));
 }
 
 /**
@@ -59,7 +62,7 @@ export function farLookOf(trace, contrast) {
   const { tokens, shape: { layers, heads, rows, columns, prefix } } = trace, count = rows * columns;
   const step = Math.ceil(Math.sqrt(count / MOST_QUERIES)), first = prefix.length, weights = new Float32Array(tokens);
   const cellOf = (/** @type {number} */ patch) => [Math.floor(patch / columns), patch % columns];
-  const asking = range(count).filter((patch) => cellOf(patch)[0] % step === Math.floor(step / 2));
+  const asking = range(count).filter((patch) => cellOf(patch).every((place) => place % step === Math.floor(step / 2)));
   const importance = asking.map((query) => contrast.map((value, key) => {
     const [[row, column], [otherRow, otherColumn]] = [query, key].map(cellOf);
     return Math.hypot((row - otherRow) / rows, (column - otherColumn) / columns) >= FAR ? contrast[query] * value : 0;
