@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from io import BytesIO
@@ -22,6 +23,7 @@ from tests.support.makers import MakeModel
 from tests.support.map_contents import map_metadata, map_values
 from tests.support.visits import STATE, Visit, on_loop
 from vitviz import METHODS, Analysis, likeness
+from vitviz.analysis import experiments
 from vitviz.evaluation.comparison import compare
 from vitviz.metrics.faithfulness import METRICS
 from vitviz.ui import facts
@@ -52,6 +54,25 @@ def test_the_page_opens_with_the_first_example(first: dict[str, Any], analysis: 
     labels = [each["label"] for each in facts["predictions"]]
     assert labels == [each.label for each in analysis.predictions()[:5]]
     assert first["models"][""]["labels"] == list(analysis.model.labels)
+
+
+def test_what_a_page_is_told_is_computed_in_its_turn_and_once(
+    visit: Visit, picture: Upload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everybody waits for what the event loop computes."""
+    name = visit.handlers.service.pictures.id(picture)
+    looked = list[threading.Thread]()
+    look = experiments.far_look
+    monkeypatch.setattr(
+        experiments, "far_look", lambda *given: (looked.append(threading.current_thread()), look(*given))[1]
+    )
+    facts = visit.run("open", link=f"?{name.replace(':', '=')}")["views"][0]
+    found = visit.run("flip", uid=facts["uid"])
+    assert facts["flip"] is None and len(looked) == 1 and looked[0] is not threading.main_thread()
+    monkeypatch.setattr(experiments, "flip", lambda *_: pytest.fail("searched again"))
+    assert visit.run("flip", uid=facts["uid"]) == found
+    told = on_loop(visit.handlers._facts(facts["uid"], visit.handlers.service.cached(facts["uid"]), View()))
+    assert told["flip"] == found and len(looked) == 1
 
 
 def test_an_example_is_run_once_and_a_picture_of_ones_own_for_everybody(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -130,6 +131,10 @@ class Experiments(ABC):
 
         Of all layers and heads; None if no place of the grid is far enough.
         """
+        return self._far_look
+
+    @cached_property
+    def _far_look(self) -> FarLook | None:
         return far_look(self.trace, self.prepared.pixels)
 
     @named_arguments(MethodError)

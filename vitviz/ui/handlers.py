@@ -254,7 +254,7 @@ class Handlers:
         picture = f"files/{uid}/{SEEN}"
         facts = analysis_facts(uid, analysis, picture, view=view, name=origin.upload.name, pixels=origin.size)
         clip = None if origin.upload.frame is None else await self.service.uploaded.clip(origin.upload)
-        return {**facts, "clip": clip and {"frames": clip.frames}}
+        return {**facts, "flip": origin.flip or None, "clip": clip and {"frames": clip.frames}}
 
     def _model_facts(self, model_id: str, model: Model) -> dict[str, Any]:
         if model_id.startswith("own:"):

@@ -163,6 +163,7 @@ class Origin:
         hidden_share: of the picture's area, in [0, 1], that the model's own crop would hide, where it is shown whole
             for this reason; otherwise 0.
         maps, likenesses: the latest maps, and likenesses to pictures, by their requests.
+        flip: the reply to a request for squares that change the answer; empty before.
     """
 
     choice: ModelChoice
@@ -174,6 +175,7 @@ class Origin:
     hidden_share: float = 0.0
     maps: Holdings[Heatmap] = field(default_factory=lambda: Holdings(MAX_MAPS))
     likenesses: Holdings[Target] = field(default_factory=lambda: Holdings(MAX_LIKENESSES))
+    flip: dict[str, Any] = field(default_factory=dict)
 
 
 def source_of(choice: ModelChoice, model: Model) -> str:

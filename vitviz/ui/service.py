@@ -391,6 +391,8 @@ def _encoded(encoder: Encoder, prepared: PreparedImage, report: Report) -> Analy
     report_layer = under_title("Analysing, layer by layer", report)
     report_layer(Progress(0, encoder.model.network.config.depth))
     [analysis] = encoder.encode([prepared], report_layer)
+    # It is kept, and what the page is told needs it: seconds of a large model, in which no other visitor shall wait.
+    analysis.far_look()
     return analysis
 
 

@@ -92,12 +92,13 @@ async def flip(service: AnalysisService, request: Mapping[str, Any], report: Rep
     """The squares without which the answer is another one."""
 
     def compute(analysis: Analysis, report: Report) -> dict[str, Any]:
-        found = analysis.flip(report=under_title("Covering squares", report))
-        return {
-            "patches": list(map(list, found.patches)),
-            "after": {"index": found.after.index, "probability": found.after.probability},
-            "changes": _switched(analysis, View(patches_off=found.patches), None),
-        }
+        reply = service.origins[analysis].flip
+        if not reply:
+            found = analysis.flip(report=under_title("Covering squares", report))
+            after = {"index": found.after.index, "probability": found.after.probability}
+            changes = _switched(analysis, View(patches_off=found.patches), None)
+            reply |= {"patches": list(map(list, found.patches)), "after": after, "changes": changes}
+        return reply
 
     return await service.run(service.studies, request.get("uid"), compute, report)
 
