@@ -118,9 +118,11 @@ def test_the_lines_make_the_map_that_the_page_shows(
 
 
 def test_the_lines_of_an_example_draw_what_the_page_shows(bundled: Model) -> None:
-    look = "p.layer=0&p.query=3,4&colormap=magma&opacity=0.25&scale=robust&percentiles=5,90"
+    look = "p.layer=0&p.query=3,4&colormap=magma&opacity=0.25&scale=robust&percentiles=5,90&low=0.001"
     made = run(lines_of(Handlers(AnalysisService(bundled)), f"?resolution={COARSE}&fit=crop&method=attention&{look}"))
-    style = vitviz.Style("magma", 0.25, smooth=True, fade=True, drain=True, scale="robust", percentiles=(5, 90))
+    style = vitviz.Style(
+        "magma", 0.25, smooth=True, fade=True, drain=True, scale="robust", percentiles=(5, 90), low=0.001
+    )
     analysis = vitviz.analyze(EXAMPLE, bundled, "crop", resolution=COARSE)
     expected = analysis.attention(0, query=(3, 4))
     np.testing.assert_array_equal(made["heatmap"].values, expected.values)

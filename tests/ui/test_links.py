@@ -191,7 +191,7 @@ def test_an_empty_link_is_the_page_as_it_opens() -> None:
     assert read_link("").state == PageState() and print_link(PageState(), {}) == ""
 
 
-LOOK: dict[str, Any] = {"scale": "robust", "percentiles": (5, 97.5)}
+LOOK: dict[str, Any] = {"scale": "robust", "percentiles": (5, 97.5), "low": 0.0, "high": 0.25}
 
 
 def test_a_link_says_what_differs_and_nothing_else() -> None:
@@ -203,7 +203,7 @@ def test_a_link_says_what_differs_and_nothing_else() -> None:
         "?model=dino_vits16&example=rocket.jpg&fit=crop&resolution=96&method=relevance&pins=3,5;cls"
         "&heads-off=0.1;2.3&patches-off=3.5&p.target=3&p.query=3,5&second.method=rollout&second.model=start&second.fit=own"
         "&second.resolution=trained&second.p.discard_ratio=0.1&layout=difference&opacity=0.25&grid=true"
-        "&scale=robust&percentiles=5,97.5&shared=true"
+        "&scale=robust&percentiles=5,97.5&low=0&high=0.25&shared=true"
     )
 
 
@@ -254,8 +254,8 @@ STABLE_LOOKS: dict[str, dict[str, Any]] = {
     "?colormap=viridis&opacity=0.3&fade=false&smooth=true&grid=true&outliers=true": {
         "colormap": "viridis", "opacity": 0.3, "fade": False, "smooth": True, "grid": True, "outliers": True,
     },
-    "?scale=robust&percentiles=5,97.5&shared=true": {
-        "scale": "robust", "percentiles": (5, 97.5), "shared_scale": True,
+    "?scale=robust&percentiles=5,97.5&low=-1.5&high=own&shared=true": {
+        "scale": "robust", "percentiles": (5, 97.5), "low": -1.5, "shared_scale": True,
     },
     "?own-scales=true": {"own_scales": True},
     "?own-scales=false": {"own_scales": False},
@@ -285,6 +285,7 @@ def test_links_stay_as_they_are(link: str) -> None:
         ("?color_profile=keep", ("color_profile = 'keep'",)),
         ("?scale=logarithm", ("scale = 'logarithm': expected 'linear', 'robust', 'log', 'rank' or 'zero'",)),
         ("?percentiles=98,2", ("percentiles = (98.0, 2.0): expected two numbers from 0 to 100, the lower one first",)),
+        ("?low=dark&high=1e99", ("low = 'dark' (expected a number)", "high = 1e+99: expected a number from -1e+30")),
         ("?percentiles=5", ("percentiles = (5.0,): expected two numbers",)),
         ("?percentiles=low,high", ("percentiles = 'low,high' (expected a number)",)),
     ],

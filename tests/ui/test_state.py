@@ -296,3 +296,12 @@ def test_a_parameter_that_a_link_alone_knows_is_said() -> None:
         "Left out of this link: 'probe.speed'.",
         "Left out of this link: 'p.layer' (did you mean 'p.end_layer'?).",
     )
+
+
+def test_the_ends_of_a_held_scale_are_in_order(example: Analysis) -> None:
+    for low, high, kept in ((0.0, 0.0, True), (-1.0, None, True), (None, 2.0, True), (0.5, 0.25, False)):
+        state, notes = normalize(PageState(low=low, high=high), [example])
+        assert (state.low, state.high) == ((low, high) if kept else (None, None))
+        assert notes == (
+            [] if kept else ["low = 0.5 and high = 0.25: expected the lower one first. Each map has its own ends."]
+        )

@@ -22,7 +22,7 @@ from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import choices
 
 INTEGER = re.compile(r"-?\d{1,12}", re.ASCII)
-DECIMAL = re.compile(r"\d{1,6}(\.\d{1,20})?(e-?\d{1,3})?", re.ASCII)
+DECIMAL = re.compile(r"-?\d{1,16}(\.\d{1,20})?(e[+-]?\d{1,3})?", re.ASCII)
 PAIR = re.compile(r"(\d{1,6})[.,](\d{1,6})", re.ASCII)
 
 

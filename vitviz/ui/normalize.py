@@ -38,6 +38,10 @@ def normalize(state: PageState, analyses: Sequence[Analysis | None] = ()) -> tup
         notes += changes
     if state.layout in PAIRED_LAYOUTS and len(views) == 1:
         views *= 2
+    low, high = state.low, state.high
+    if low is not None and high is not None and low > high:
+        notes.append(f"low = {low:g} and high = {high:g}: expected the lower one first. Each map has its own ends.")
+        state = replace(state, low=None, high=None)
     return replace(state, views=tuple(views)), list(dict.fromkeys(notes))
 
 

@@ -53,7 +53,8 @@ PANELS = ("", "compare", "switches", "probes", "save", "model", "guide")
 # Links of a longer tour open its last step.
 GUIDE_STEPS = 6
 MAX_VIEWS, MAX_PINS, MAX_OFF = 2, 6, 4096
-MAX_END = 1e30
+# Of a colour scale: single precision holds their difference.
+END = Number(-1e30, 1e30, 0.01)
 TOKEN_METHOD: MethodName = "attention"
 FIRST_PROBE = next(iter(PROBES))
 # The fields of a view that its analysis depends on; the others are about the map.
@@ -102,18 +103,6 @@ class Percentiles(Kind):
 
     def parse(self, text: str) -> tuple[float, ...]:
         return tuple(map(decimal_of, text.split(",")))
-
-
-class Ends(Percentiles):
-    """The values at the two ends of the colours, the lower one first."""
-
-    def read(self, value: object, bounds: Bounds, field: str) -> tuple[float, float]:
-        if not isinstance(value, list | tuple) or len(value) != 2:
-            raise MethodError(f"{field} = {quote(value)}: expected a list of two numbers, the lower one first")
-        low, high = (number(field, end, -MAX_END, MAX_END) for end in value)
-        if low > high:
-            raise MethodError(f"{field} = {quote(value)}: expected the lower one first")
-        return low, high
 
 
 class Place(Kind):
@@ -269,7 +258,7 @@ class PageState(State):
         scale: from values to colours, a name in :data:`vitviz.visualization.SCALES`; None chooses one from the values
             of each map.
         percentiles: lower and upper end of a robust scale.
-        ends: values at the ends of the colours, of a scale that is held; None for those of each map.
+        low, high: values at the ends of the colours, of a scale that is held; None for those of each map.
         shared_scale: whether all cells of the sheet have one scale.
         own_scales: whether each of two maps has a scale of its own, where both could share one; None for maps of two
             classes alone.
@@ -292,7 +281,8 @@ class PageState(State):
     outliers: bool = of_kind(Switch(), False)
     scale: ScaleName | None = of_kind(Choice(SCALES), None, none="automatic")
     percentiles: tuple[float, float] = of_kind(Percentiles(), PERCENTILES)
-    ends: tuple[float, float] | None = of_kind(Ends(), None, none="own")
+    low: float | None = of_kind(END, None, none="own")
+    high: float | None = of_kind(END, None, none="own")
     shared_scale: bool = of_kind(Switch(), False, key="shared")
     own_scales: bool | None = of_kind(Switch(), None, none="automatic", key="own-scales")
     panel: str = of_kind(Choice(PANELS), "")
@@ -315,9 +305,7 @@ class PageState(State):
     @property
     def style(self) -> Style:
         """The drawing style of the maps."""
-        low, high = self.ends or (None, None)
-        given = {each.name: getattr(self, each.name) for each in fields(Style) if hasattr(self, each.name)}
-        return Style(**given, low=low, high=high)
+        return Style(**{each.name: getattr(self, each.name) for each in fields(Style) if hasattr(self, each.name)})
 
     @classmethod
     def of_request(cls, request: Mapping[str, Any]) -> tuple[PageState, int]:

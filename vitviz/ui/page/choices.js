@@ -3,7 +3,7 @@
 import { defaultOf } from "./defaults.js";
 import { closeMenus } from "./menus.js";
 import { crossFade } from "./motion.js";
-import { activePane, activeView, missing, models, page, panes, store, widenedPictures } from "./page.js";
+import { activePane, activeView, isHiding, missing, models, page, panes, store, widenedPictures } from "./page.js";
 import { METHODS } from "./settings.js";
 import { analysisKey, isEqual, isPaired, MAX_PINS } from "./store.js";
 import { queryOf } from "./token_names.js";
@@ -151,12 +151,19 @@ export function setLook(name, value) {
   store.patch({ [name]: value });
 }
 
+// The kind of scale that was chosen before one was held.
+/** @type {ScaleName | null} */
+let scaleBefore = null;
+
 /**
  * Draw every further map on this scale; null releases it.
  * @param {FittedScale | null} fitted
  */
-export const holdScale = (fitted) =>
-  store.patch(fitted ? { scale: fitted.name, ends: [fitted.low, fitted.high] } : { scale: null, ends: null });
+export function holdScale(fitted) {
+  const { scale } = store.state;
+  store.patch(fitted ? { scale: fitted.name, low: fitted.low, high: fitted.high } : { scale: scaleBefore, low: null, high: null });
+  scaleBefore = fitted && scale;
+}
 
 // Both views, and what is asked of the second, while the layout shows only the first; once that has changed, the second has
 // nothing to do with it.
@@ -265,13 +272,13 @@ let playTimer = 0;
 
 export const isPlaying = () => playTimer !== 0;
 
-/** Play the frames of a clip, or else the layers. */
+/** Play the frames of a clip, or else the layers; where the picture alone is shown, there is nothing to play. */
 export function play() {
   const wasPlaying = isPlaying();
   clearInterval(playTimer);
-  playTimer = wasPlaying ? 0 : setInterval(() => {
+  playTimer = wasPlaying || isHiding() ? 0 : setInterval(() => {
     const { facts, key } = activePane(), view = activeView();
-    if (!facts) return play();
+    if (!facts || isHiding()) return play();
     // It waits for what it has asked for.
     if (key !== analysisKey(view)) return;
     crossFade(activePane());

@@ -58,10 +58,11 @@ export class Controls {
    * @param {any} options
    * @param {any} fitted
    */
-  showScale({ scale, percentiles, ends }, fitted) {
+  showScale({ scale, percentiles, low, high }, fitted) {
     this.fitted = fitted;
-    find("hold").checked = ends !== null;
-    find("hold").disabled = !fitted || fitted.signed;
+    find("hold").checked = low !== null || high !== null;
+    // One that is held is that of maps without a sign.
+    find("hold").disabled = !find("hold").checked && (!fitted || fitted.signed);
     const select = find("scale"), name = scale ?? "", automatic = select.options[0];
     const title = scale === null && fitted ? `Automatic (${SCALES[fitted.name].title.toLowerCase()})` : "Automatic";
     setText(automatic, title);

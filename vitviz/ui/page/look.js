@@ -15,8 +15,8 @@ export const smallLook = () => ({ ...lookOf(), part: undefined, grid: false, isB
 
 /** The colours, scale function and look of maps on small pictures, and a key that changes with any of them. */
 export function lookOfPanels() {
-  const { colormap, scale, percentiles, ends } = store.state, look = smallLook();
-  return { table: colours[colormap], fittedScale, look, key: JSON.stringify([colormap, scale, percentiles, ends, look]) };
+  const { colormap, scale, percentiles, low, high } = store.state, look = smallLook();
+  return { table: colours[colormap], fittedScale, look, key: JSON.stringify([colormap, scale, percentiles, low, high, look]) };
 }
 
 /**
@@ -25,7 +25,7 @@ export function lookOfPanels() {
  * @param {ScaleOptions=} options
  */
 export function fittedScale(maps, options) {
-  const { scale, percentiles, ends } = store.state, [low, high] = ends ?? [null, null];
+  const { scale, percentiles, low, high } = store.state;
   // A scale that is held is that of maps without a sign.
   return fitScale(scale, maps, { percentiles, ...(!options?.signed && { low, high }), ...options });
 }

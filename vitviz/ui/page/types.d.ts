@@ -200,7 +200,7 @@ interface Facts {
   /** The far look with which the page opens. */
   look?: { layer: number; head: number; query: Cell; place: Cell; share: number; sentence: string } | null;
   /** When squares that change the answer are searched for. */
-  flips?: "meanwhile" | "asked" | null;
+  flips?: "meanwhile" | "on request" | null;
   /** What was found of them, in a saved page. */
   flip?: Flip | null;
   outliers: { patches: Cell[]; about: string } | null;
@@ -246,7 +246,8 @@ interface State {
   scale: ScaleName | null;
   percentiles: Percentiles;
   /** Of a scale that is held. */
-  ends: [number, number] | null;
+  low: number | null;
+  high: number | null;
   opacity: number;
   fade: boolean;
   drain: boolean;

@@ -1,0 +1,32 @@
+// A scale that is held: every further map is drawn on it, and what was chosen before comes back.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+const STATE = { views: [{}], layout: "one", panel: "", scale: "rank", percentiles: [2, 98], low: null, high: null };
+const settings = { methods: [], probes: [], scales: [], models: [], examples: [], colours: {} };
+const element = { textContent: JSON.stringify({ settings, state: STATE, models: {}, views: [] }), querySelectorAll: () => [] };
+element.querySelector = () => element;
+Object.assign(globalThis, { document: { getElementById: () => element }, location: { pathname: "/" } });
+const { holdScale } = await import("../../vitviz/ui/page/choices.js");
+const { fittedScale } = await import("../../vitviz/ui/page/look.js");
+const { store } = await import("../../vitviz/ui/page/page.js");
+
+const [first, second] = [[0.1, 0.2, 0.4], [0.02, 0.3, 0.9]].map((values) => Float32Array.from(values));
+
+for (const chosen of [null, "linear", "log", "rank"]) {
+  test(`a held scale is that of every further map, and gives way to ${chosen ?? "the automatic one"}`, () => {
+    store.patch({ scale: chosen });
+    const own = fittedScale([second]), held = fittedScale([first]);
+    holdScale(held);
+    const further = fittedScale([second]);
+    assert.deepEqual([further.name, ...further.ends], [held.name, ...held.ends]);
+    assert.notDeepEqual(further.ends, own.ends);
+    // A signed map has zero in its middle, so that no scale of others fits.
+    const signed = fittedScale([second], { signed: true });
+    assert.deepEqual(signed.ends.map((end) => Math.fround(Math.abs(end))), [0.9, 0.9].map(Math.fround));
+    holdScale(null);
+    const { scale, low, high } = store.state;
+    assert.deepEqual([scale, low, high], [chosen, null, null]);
+  });
+}
