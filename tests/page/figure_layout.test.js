@@ -2,12 +2,11 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { inflateSync } from "node:zlib";
 
 globalThis.HTMLCanvasElement = class {};
 globalThis.document = { getElementById: () => ({ querySelector: () => null }) };
 const { figureLayout, linesOf } = await import("../../vitviz/ui/page/figure_layout.js");
-const { Recorder, vectorPdf, vectorSvg } = await import("../../vitviz/ui/page/vector.js");
+const { Recorder, vectorSvg } = await import("../../vitviz/ui/page/vector.js");
 
 const measure = (text) => 7 * text.length;
 const picture = () => null, bar = () => null;
@@ -78,17 +77,4 @@ test("an SVG file has lines, texts and what is cut off, in their places, and esc
   // After what was restored, nothing is cut off, and the colour is the one before.
   assert.match(drawing, /<path fill="rgb\(0,0,0\)" stroke="none" d="M0 0L3 0L3 4L0 4L0 0"\/>/);
   assert.doesNotMatch(drawing, /<b>/);
-});
-
-test("a PDF file has its texts as text, and its table the place of every object", async () => {
-  const bytes = Buffer.from(await (await vectorPdf(recorded("a − b (é)"), 100, 50, measure)).arrayBuffer());
-  const text = bytes.toString("latin1"), places = [...text.matchAll(/^(\d{10}) 00000 n $/gm)].map(([, place]) => Number(place));
-  assert.ok(places.length >= 4);
-  places.forEach((place, index) => assert.ok(text.slice(place).startsWith(`${index + 1} 0 obj\n`)));
-  assert.ok(text.slice(Number(/startxref\n(\d+)/.exec(text)[1])).startsWith("xref\n"));
-  for (const [, number] of text.matchAll(/(\d+) 0 R/g)) assert.ok(Number(number) >= 1 && Number(number) <= places.length);
-  const [, length] = /FlateDecode \/Length (\d+)/.exec(text), start = bytes.indexOf("stream\n") + 7;
-  const content = inflateSync(bytes.subarray(start, start + Number(length))).toString();
-  assert.match(content, /10 20 m 11\.23 22 l\nS/);
-  assert.match(content, /\/B 12 Tf 0 Tr 1 0 0 -1 11 22 Tm <61209620622028e929> Tj/);
 });

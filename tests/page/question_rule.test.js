@@ -30,7 +30,7 @@ Object.assign(globalThis, { document: { getElementById: () => element }, locatio
 
 const choices = await import("../../vitviz/ui/page/choices.js");
 const { page, panes, store } = await import("../../vitviz/ui/page/page.js");
-const { asOpened } = await import("../../vitviz/ui/page/question_rule.js");
+const { openingView } = await import("../../vitviz/ui/page/question_rule.js");
 const copyOf = (value) => JSON.parse(JSON.stringify(value));
 
 // Of two models, of which one has fewer layers and larger patches.
@@ -300,6 +300,6 @@ for (const [name, view, asked, look, method, parameters] of [
   ["its far look after one that says why", { method: "relevance", parameters: {} }, {}, LOOK, "attention", LOOK],
   ["why, without a far look", {}, {}, null, "relevance", {}],
 ]) test(`a picture opens on ${name}`, () => {
-  const opened = asOpened({ ...VIEW, ...view }, asked, { look }, "relevance");
+  const opened = openingView({ ...VIEW, ...view }, asked, { look }, "relevance");
   assert.deepEqual([opened.method, opened.parameters], [method, parameters]);
 });

@@ -125,7 +125,6 @@ SET = """const set = (selector, name, value) => {
 CHANGES = (
     "set('.vx-status', 'textContent', (before) => before + '.')",
     "set('.vx-high', 'textContent', () => '0.9')",
-    "set('.vx-chip span', 'textContent', () => '0.99')",
     "set('.vx-method', 'value', () => 'legrad')",
     "set('.vx-parameter input[type=range]', 'value', () => 2)",
     "set('.vx-fit', 'value', () => 'crop')",

@@ -508,3 +508,37 @@ def test_a_model_without_classes_is_asked_in_words(browser: Browser, clip: Path)
         said = page.locator(".vx-switch-said")
         expect(said).to_contain_text(f"The score of {target.name} with one head off")
         expect(said).to_contain_text(f"Most needed: layer {layer}, head {number} (−{digits(fall)})")
+
+
+HOLD_SEARCHES = """() => {
+    const { fetch } = window;
+    window.fetch = (address, options) => (!String(options?.body).includes('"flip"') ? fetch(address, options)
+        : new Promise((go) => { window.letSearch = () => { window.fetch = fetch; go(fetch(address, options)); }; }));
+}"""
+IS_SEARCHING = "() => Boolean(window.letSearch)"
+
+
+@pytest.mark.parametrize(("touch", "resolution"), [("", 96), ("tab", 104), ("key", 120)])
+def test_the_coffee_opens_covered_unless_the_visitor_has_touched_it(
+    page: Page, bundled: Model, touch: str, resolution: int
+) -> None:
+    """The search takes seconds, in which the page is the visitor's."""
+    found = vitviz.analyze(EXAMPLE.with_name("coffee.jpg"), bundled, resolution=resolution).flip()
+    page.evaluate(f"{EXPLORER}.store.patchView(0, {{ resolution: {resolution} }})")
+    settle(page)
+    page.evaluate(HOLD_SEARCHES)
+    choose_example(page, "coffee.jpg")
+    page.wait_for_function(IS_SEARCHING)
+    if touch == "tab":
+        page.locator(".vx-tab[data-question=target]").click()
+    elif touch == "key":
+        page.keyboard.press("s")
+    page.evaluate("window.letSearch()")
+    name = f"says {found.after.label.split(',')[0]}, {found.after.probability:.0%}"
+    expect(page.locator(".vx-unless")).to_contain_text(name)
+    settle(page)
+    covered = [] if touch else [list(cell) for cell in found.patches]
+    assert first_view(page)["patches_off"] == covered
+    assert page.locator(".vx").get_attribute("data-question") == {"": "hide", "tab": "target", "key": "token"}[touch]
+    if covered:
+        expect(page.locator(".vx-headline")).to_contain_text(f"Without {len(covered)} square")

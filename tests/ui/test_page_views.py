@@ -16,7 +16,6 @@ from tests.driver import (
     NEXT_FRAMES,
     ask,
     canvas,
-    canvas_values,
     caption,
     choose_example,
     choose_layout,
@@ -39,7 +38,7 @@ from tests.support.colour_profiles import gamma_profile
 from tests.support.example import EXAMPLE, ROOT
 from tests.ui.answers import Library, check_page, number_of
 from tests.ui.explorer.page_driver import SmallApp
-from vitviz import Analysis, Model
+from vitviz import METHODS, Analysis, Model
 from vitviz.images.code_points import PRIMARIES
 
 pytestmark = pytest.mark.browser
@@ -56,9 +55,6 @@ def test_two_maps_have_controls_of_their_own(page: Page, example: Analysis, libr
     choose_method(page, "grad_cam")
     check_page(page, library)
     assert [view["method"] for view in state(page)["views"]] == ["attention", "grad_cam"]
-    # Of prefix tokens, it says nothing.
-    chips = page.locator(".vx-pane").nth(1).locator(".vx-chip span")
-    assert set(chips.all_inner_texts()) == {""}
     for layout, methods in (("one", ["attention"]), ("two", ["attention", "grad_cam"])):
         choose_layout(page, layout)
         check_page(page, library)
@@ -79,6 +75,19 @@ def test_two_maps_stand_side_by_side_where_both_fit(cifar_page: Page) -> None:
         )
         assert len(set(panes)) == columns, width
         assert page.locator(".vx-pane").evaluate_all(wider) == 0, width
+
+
+def test_another_method_answers_what_the_first_does(page: Page, library: Library) -> None:
+    """With its layer, head and square, as far as it has them, and its name on it."""
+    asked = {"layer": 5, "head": 2, "query": [3, 4]}
+    page.evaluate(f"{EXPLORER}.store.patchView(0, {{ method: 'attention', parameters: {asked} }})")
+    choose_layout(page, "two")
+    for method, kept in (("attention_mass", asked), ("rollout", {"query": [3, 4]}), ("attention_mass", asked)):
+        choose_other(page, "method", METHODS[method].title)
+        views = state(page)["views"]
+        assert [(view["method"], view["parameters"]) for view in views] == [("attention", asked), (method, kept)]
+        expect(page.locator(".vx-pane .vx-badge").nth(1)).to_contain_text(METHODS[method].title)
+        check_page(page, library)
 
 
 def test_another_class_stands_beside_the_first(page: Page, bundled: Model, library: Library) -> None:
@@ -200,11 +209,9 @@ def test_the_difference_of_two_maps_is_said_and_drawn(page: Page, example: Analy
     said = caption(page, 2).inner_text()
     assert said.startswith(begins), said
     ends = [page.locator(f".vx-{end}").nth(2).inner_text() for end in ("low", "high")]
-    # Of tokens without a place in the picture, it is said above it.
-    chip = page.locator(".vx-pane").nth(2).locator(".vx-chip span").first.inner_text()
-    found = [number_of(text) for text in (said.removeprefix(begins).split()[0].rstrip("."), *ends, chip)]
-    most, cls = np.abs(difference).max(), canvas_values(page, 0)[0] - canvas_values(page, 1)[0]
-    assert found == pytest.approx([difference[place], -most, most, cls], rel=0.02)
+    found = [number_of(text) for text in (said.removeprefix(begins).split()[0].rstrip("."), *ends)]
+    most = np.abs(difference).max()
+    assert found == pytest.approx([difference[place], -most, most], rel=0.02)
     # Unless each is to have its own.
     page.locator(".vx-own_scales").check()
     check_page(page, library)

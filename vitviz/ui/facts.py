@@ -280,7 +280,7 @@ def flips(analysis: Analysis) -> str | None:
     if not analysis.model.gives_probabilities or len(analysis.model.labels) < 2:
         return None
     cost = (analysis.model.parameters or 0) * analysis.trace.layout.token_count
-    return "meanwhile" if 0 < cost <= QUICK_SEARCH else "asked"
+    return "meanwhile" if 0 < cost <= QUICK_SEARCH else "on request"
 
 
 def _darkness(assumptions: Iterable[str]) -> dict[str, Any] | None:

@@ -123,6 +123,8 @@ def test_what_is_shown_goes_to_the_device_and_nothing_is_sent_until_it_comes_bac
     # Until somebody chooses it, nothing of it is loaded.
     assert not [path for _, path in visitor.asked() if path.startswith("/device")]
     expect(hint).to_contain_text("It goes to the server that runs this page.")
+    # The search that goes on meanwhile is over.
+    expect(page.locator(".vx-unless")).to_be_visible()
     visitor.requests.clear()
     visitor.switch(DEVICE)
     expect(notice(page)).to_contain_text("Your pictures stay on this device now.")

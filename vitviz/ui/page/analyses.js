@@ -7,7 +7,7 @@ import {
   activePane, analyses, missing, models, newPictures, page, panes, requests, shownPanes, store, uploads, widenedPictures,
 } from "./page.js";
 import { serverRemedies } from "./places.js";
-import { asOpened } from "./question_rule.js";
+import { openingView } from "./question_rule.js";
 import { backend } from "./settings.js";
 import { analysisKey, copyOf, INPUT_FIELDS, isEqual, MAX_ANALYSES } from "./store.js";
 import { openAs } from "./uploads.js";
@@ -80,7 +80,7 @@ function applyReply(pane, key, sentState, reply) {
     input = Object.fromEntries(INPUT_FIELDS.map((name) => [name, fresh[name]]));
   if (isNew && view.fit === null && fresh.fit !== null) widenedPictures.add(fresh.picture);
   // A newer choice of the map wins; `describe` corrects what is illegal for this analysis.
-  const next = opened(pane.index, isEqual(view, sentState.views[pane.index]) ? fresh : { ...view, ...input }, facts);
+  const next = openingOf(pane.index, isEqual(view, sentState.views[pane.index]) ? fresh : { ...view, ...input }, facts);
   rememberAnalysis(analysisKey(next), facts);
   loadAnalysis(pane, facts, next);
   store.patchView(pane.index, next);
@@ -153,7 +153,7 @@ export function rememberAnalysis(key, facts) {
 function showKnownAnalysis(pane, view, facts) {
   clearPending(pane, pane.pendingKey);
   requests.drop(`analysis ${pane.index}`);
-  const next = opened(pane.index, view, facts);
+  const next = openingOf(pane.index, view, facts);
   loadAnalysis(pane, facts, next);
   store.patchView(pane.index, next);
 }
@@ -164,13 +164,13 @@ function showKnownAnalysis(pane, view, facts) {
  * @param {View} view
  * @param {Facts} facts
  */
-function opened(index, view, facts) {
+function openingOf(index, view, facts) {
   if (page.chosenPicture !== view.picture) return view;
   page.chosenPicture = "";
   if (![page.ownMethod, "attention"].includes(view.method)) return view;
   page.openedPicture = view.picture;
   const saysWhy = facts.predictions.length && offeredMethods(facts, models[view.model]).some(({ name }) => name === "relevance");
-  const next = asOpened(view, store.asked[index], facts, saysWhy ? "relevance" : "attention");
+  const next = openingView(view, store.asked[index], facts, saysWhy ? "relevance" : "attention");
   page.ownMethod = next.method;
   return next;
 }

@@ -7,8 +7,8 @@ const DIMMED = "rgba(0, 0, 0, 0.65)";
 const GRID_LINE = "rgba(255, 255, 255, 0.35)";
 // The stage: its width by its height, and the largest share of the window's height; a picture of another shape stands in its middle.
 const STAGE_RATIO = 1.5, STAGE_SHARE = 0.62, PROJECTED_SHARE = 0.71, PHONE_SHARE = 0.43, PHONE_WIDTH = 720;
-// Of a drained picture, as in vitviz/visualization/overlays.py.
-const DRAINED_SATURATION = 0.4, DRAINED_BRIGHTNESS = 0.68, LUMINANCE = [0.213, 0.715, 0.072];
+// Of a picture whose colour drains, as in vitviz/visualization/overlays.py.
+const DRAINED_SATURATION = 0.4, DRAINED_BRIGHTNESS = 0.68, [red, green, blue] = [0.213, 0.715, 0.072];
 // Rows and columns are numbered if patches have at least this many pixels.
 const MIN_NUMBERED_PIXELS = 26;
 // Interpolated values of a smooth map along the side of a patch.
@@ -36,15 +36,15 @@ export function fitCanvas(canvas, ratio) {
  * The picture paler and darker, under a map: only the map has strong colours.
  * @param {ImageBitmap} picture
  */
-function drained(picture) {
+function drain(picture) {
   const canvas = new OffscreenCanvas(picture.width, picture.height);
   const context = /** @type {OffscreenCanvasRenderingContext2D} */ (canvas.getContext("2d"));
   context.drawImage(picture, 0, 0);
   const image = context.getImageData(0, 0, canvas.width, canvas.height), { data } = image;
   for (let pixel = 0; pixel < data.length; pixel += 4) {
-    const grey = LUMINANCE.reduce((sum, weight, channel) => sum + weight * data[pixel + channel], 0);
-    for (let channel = 0; channel < 3; channel++)
-      data[pixel + channel] = DRAINED_BRIGHTNESS * (DRAINED_SATURATION * data[pixel + channel] + (1 - DRAINED_SATURATION) * grey);
+    const luminance = red * data[pixel] + green * data[pixel + 1] + blue * data[pixel + 2];
+    for (let channel = pixel; channel < pixel + 3; channel++)
+      data[channel] = DRAINED_BRIGHTNESS * (DRAINED_SATURATION * data[channel] + (1 - DRAINED_SATURATION) * luminance);
   }
   context.putImageData(image, 0, 0);
   return canvas.transferToImageBitmap();
@@ -77,7 +77,9 @@ export class Painter {
     this.picture = picture;
     this.map = create("canvas");
     /** @type {ImageBitmap | null} */
-    this.drained = null;
+    this.pale = null;
+    /** @type {Map<ImageBitmap, number[]>} */
+    this.grounds = new Map();
   }
 
   get ratio() {
@@ -135,16 +137,20 @@ export class Painter {
    * @param {Look} look
    */
   ground(look) {
+    const picture = this.pictureOf(look), known = this.grounds.get(picture);
+    if (known) return known;
     const context = contextOf(create("canvas", { width: 1, height: 1 }));
-    context.drawImage(this.pictureOf(look), 0, 0, 1, 1);
-    return [...context.getImageData(0, 0, 1, 1).data.subarray(0, 3)];
+    context.drawImage(picture, 0, 0, 1, 1);
+    const mean = [...context.getImageData(0, 0, 1, 1).data.subarray(0, 3)];
+    this.grounds.set(picture, mean);
+    return mean;
   }
 
   /** @param {Look} look */
   pictureOf(look) {
     if (!look.drain) return this.picture;
-    this.drained ??= drained(this.picture);
-    return this.drained;
+    this.pale ??= drain(this.picture);
+    return this.pale;
   }
 
   /**

@@ -1,7 +1,6 @@
-// The tokens that are not patches, as buttons in the picture's corner, each with its value of the map.
+// The tokens that are not patches, as buttons in the picture's corner.
 
 import { create, createButton } from "./dom.js";
-import { digits } from "./numbers.js";
 import { PIN_COLOURS } from "./pins.js";
 import { backend } from "./settings.js";
 import { isEqual } from "./store.js";
@@ -16,9 +15,8 @@ let areUnfolded = false;
 /**
  * @param {Pane} pane
  * @param {Query} query of the map
- * @param {Float32Array | null} values
  */
-export function showChips(pane, query, values) {
+export function showChips(pane, query) {
   const { facts, model, hasToken } = pane, chips = pane.find("chips");
   const queries = [
     ...(model.pools_by_attention && backend.computes ? [null] : []),
@@ -40,10 +38,7 @@ export function showChips(pane, query, values) {
     );
   }
   visible.forEach((item, index) => {
-    const chip = chips.children[index], token = facts.prefix.indexOf(String(item)), value = token < 0 ? NaN : values?.[token];
-    const text = value === undefined || Number.isNaN(value) ? "" : digits(value);
-    chip.lastElementChild.textContent = value !== undefined ? text : pane.packs.failure ? "" : "…";
-    const pin = pane.view.pins.findIndex((pinned) => isEqual(pinned, item));
+    const chip = chips.children[index], pin = pane.view.pins.findIndex((pinned) => isEqual(pinned, item));
     chip.style.borderColor = pin < 0 ? "" : PIN_COLOURS[pin];
     chip.setAttribute("aria-pressed", isEqual(item, query ?? defaultQuery) && hasToken);
   });
@@ -65,9 +60,7 @@ function chipOf(pane, query) {
   const title = MEANINGS[String(query)] ?? "A token that stands for no part of the picture (Darcet et al. 2024)";
   const onclick = (/** @type {MouseEvent} */ event) =>
     event.shiftKey && token >= 0 ? hooks.pin(pane, token) : hooks.choose(pane, query);
-  const chip = createButton(
-    { className: "vx-chip", disabled: !hasToken, title, onclick }, create("b", { textContent: nameOf(query) }), create("span"),
-  );
+  const chip = createButton({ className: "vx-chip", disabled: !hasToken, title, onclick }, create("b", { textContent: nameOf(query) }));
   if (token >= 0) {
     chip.onpointerenter = (event) => event.pointerType !== "touch" && hooks.hover(pane, token, event);
     chip.onpointerleave = () => hooks.hover(pane, null);

@@ -7,6 +7,7 @@ import { find, setText } from "./dom.js";
 import { offeredMethods } from "./map_sources.js";
 import { range } from "./numbers.js";
 import { isDouble, isHiding, page, panes, store } from "./page.js";
+import { answeredBy } from "./question_rule.js";
 import { backend, METHODS, SETTINGS } from "./settings.js";
 import { isEqual, isPaired } from "./store.js";
 import { classOf, valueOf } from "./tokens.js";
@@ -54,7 +55,11 @@ const KINDS = {
     offers: (facts) => offeredMethods(facts, panes[1].model).map(({ name, title }) => ({ title, value: name })),
     of: ({ method }) => method,
     nameOf: ({ view }) => METHODS[view.method].title,
-    choose: chooseMethod,
+    // Both answer one question.
+    choose(method) {
+      chooseMethod(method);
+      store.patchView(1, { parameters: answeredBy(store.state.views[0].parameters, method, METHODS) });
+    },
     areNames: true,
   },
   class: {
@@ -115,7 +120,7 @@ export class Comparison {
     const { parameters: { target } } = store.state.views[1], { predictions } = panes[0].facts;
     if (kind === "class") chooseTarget(predictions.find(({ index }) => index !== (target ?? predictions[0].index))?.index ?? 0);
     const others = KINDS.method.offers(panes[0].facts).filter(({ value }) => value !== store.state.views[0].method);
-    if (kind === "method") chooseMethod(others[0].value);
+    if (kind === "method") KINDS.method.choose(others[0].value);
     if (kind === "picture") choosePicture(SETTINGS.examples.find(({ id }) => id !== store.state.views[0].picture)?.id ?? "");
   }
 

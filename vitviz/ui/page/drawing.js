@@ -3,6 +3,7 @@
 import { OUTLIER_COLOUR } from "./canvas.js";
 import { namesOfHidden, wholeName } from "./answer.js";
 import { showChips } from "./chips.js";
+import { captionOf } from "./captions.js";
 import { unpinToken } from "./choices.js";
 import { colours, differenceColours } from "./colour_tables.js";
 import { hasOwnScales } from "./compare.js";
@@ -134,7 +135,7 @@ function scaleOf(maps) {
 function showMap({ pane, query, values, drawn: visibleValues, scaled, scale, sharing }) {
   const table = colours[store.state.colormap];
   pane.show(query, visibleValues, scale, table, lookOf(), marksOf(pane));
-  showChips(pane, query, values);
+  showChips(pane, query);
   pane.showBadge();
   const under =
     page.hovered && !isAsking(pane) && page.hovered.pane === pane && values
@@ -147,7 +148,7 @@ function showMap({ pane, query, values, drawn: visibleValues, scaled, scale, sha
   pane.setStatus(
     !values && pane.packs.failure
       ? reasonOf(pane.packs.failure)
-      : [pane.sentence(query, values), scaleCaption, outliers, namesOfHidden(pane.view) && WHOLE].filter(Boolean).join(" "),
+      : [captionOf(pane, query, values), scaleCaption, outliers, namesOfHidden(pane.view) && WHOLE].filter(Boolean).join(" "),
   );
   pane.element.classList.toggle("vx-chosen-pane", isDouble() && pane.index === page.active);
 }
@@ -197,7 +198,7 @@ function showDifference(first, second) {
   const areEqual = !patches?.some(Boolean);
   // Equal maps have the colour of zero, in the middle.
   pane.show(first.query, values || null, scale, differenceColours, lookOf(), marksOf(pane));
-  showChips(pane, first.query, values || null);
+  showChips(pane, first.query);
   showLegend(pane, areEqual ? null : scale, patches, differenceColours, "A − B");
   if (!isOneGrid) return pane.setStatus("These two have different grids: there is no difference patch by patch.");
   if (!isOnePlace) return pane.setStatus(`${OTHER_PLACES} ${SHOW_WHOLE}`);

@@ -2,16 +2,16 @@
 
 import { namesOfHidden, wholeName } from "./answer.js";
 import { Painter } from "./canvas.js";
+import { attentionOf } from "./captions.js";
 import { contextOf, createButton, createCanvas, find, findAll } from "./dom.js";
 import { FIGURE_TEXT, figureLayout } from "./figure_layout.js";
 import { asPng, saveFile } from "./files.js";
 import { legendTexts } from "./legend.js";
 import { notify } from "./messages.js";
 import { activePane, isDouble, page, drawnPanes } from "./page.js";
-import { attentionOf } from "./pane.js";
 import { backend } from "./settings.js";
 import { longNameOf, queryOf } from "./token_names.js";
-import { FIGURE_FONT, Recorder, vectorPdf, vectorSvg } from "./vector.js";
+import { FIGURE_FONT, Recorder, vectorSvg } from "./vector.js";
 
 /** @type {FigurePanel[]} */
 const keptPanels = [];
@@ -163,7 +163,6 @@ const SAVE_FIGURE = {
     const drawing = await vectorSvg(recordedMarks(layout), layout.width, layout.height, textsOf(layout));
     saveFile(drawing, `${nameOfFigure}.svg`, "image/svg+xml");
   },
-  pdf: async (layout) => saveFile(await vectorPdf(recordedMarks(layout), layout.width, layout.height, measureText), `${nameOfFigure}.pdf`),
 };
 
 function showPreview() {

@@ -8,8 +8,6 @@ import { queryOf } from "./token_names.js";
 const SWEEP_PIXELS = 8, HOLD_MS = 500;
 // Between two points of a stroke, no more than the side of the smallest square.
 const STROKE_PIXELS = 4;
-// At the lower edge of a picture, its legend.
-const FOOT_PIXELS = 60;
 // The fingertip hides the square that it asks about, which is shown above it.
 const FINGER_TIMES = 1.6;
 
@@ -79,7 +77,6 @@ export function listenToPicture(pane) {
       isSweeping = event.isPrimary && !isHeld && !hooks.isHiding();
     }
     if (!isTouch || isSweeping) hooks.hover(pane, pane.tokenAt(event), event);
-    pane.element.classList.toggle("vx-low", !isTouch && event.offsetY > canvas.clientHeight - FOOT_PIXELS);
     if (isTouch && (isSweeping || (first && isPainting)) && pane.tokenAt(event) !== null) {
       const edges = canvas.getBoundingClientRect(), scale = canvas.width / edges.width;
       const point = [(event.clientX - edges.left) * scale, (event.clientY - edges.top) * scale];
@@ -100,10 +97,7 @@ export function listenToPicture(pane) {
     }
     if (token !== null) hooks.choose(pane, queryOf(token, pane.facts));
   };
-  canvas.onpointerleave = () => {
-    pane.element.classList.remove("vx-low");
-    hooks.hover(pane, null);
-  };
+  canvas.onpointerleave = () => hooks.hover(pane, null);
   canvas.onclick = (/** @type {MouseEvent} */ event) => {
     if (isHeld) return;
     canvas.focus({ preventScroll: true });

@@ -5,8 +5,6 @@ import { setText } from "./dom.js";
 import { digits } from "./numbers.js";
 import { SCALES } from "./settings.js";
 
-// Every map gets the kind of scale that shows it; while the pointer asks, it stays that of the chosen square.
-const AUTOMATIC = ", chosen for this map";
 // Of the larger end, what is written as 0: no colour shows the difference.
 const NEGLIGIBLE = 5e-4;
 
@@ -30,9 +28,11 @@ export function showLegend(pane, scale, values, table, quantity, sharing = "") {
   }
   pane.find("ramp").style.background = gradient(composited(table, pane.painter.ground(look), look, scale.signed));
   pane.find("quantity").textContent = quantity;
-  const choice = scale.automatic && !sharing ? AUTOMATIC : "";
-  setText(pane.find("scale-name"), `${title.toLowerCase()} scale${sharing}${choice}`);
-  pane.find("scale-name").title = SCALES[choice ? "" : scale.name].help;
+  const name = pane.find("scale-name");
+  setText(name, `${title.toLowerCase()} scale${sharing}`);
+  name.title = SCALES[scale.automatic && !sharing ? "" : scale.name].help;
+  // Unless something else is said, a scale is linear.
+  name.hidden = scale.name === "linear" && !sharing;
 }
 
 /**
@@ -42,6 +42,6 @@ export function showLegend(pane, scale, values, table, quantity, sharing = "") {
 export function legendTexts(pane) {
   const [low, high, quantity, scale] = ["low", "high", "quantity", "scale-name"].map((name) => pane.find(name).textContent);
   const [below, above] = ["below", "above"].map((name) => !pane.find(name).hidden);
-  const texts = [quantity, scale.replace(AUTOMATIC, "")].filter(Boolean);
+  const texts = [quantity, scale].filter(Boolean);
   return [below ? `◄ ${low}` : low, above ? `${high} ►` : high, texts.join(", ")];
 }

@@ -6,9 +6,9 @@ import { backend, METHODS, START } from "./settings.js";
 import { isPaired, Store } from "./store.js";
 
 // `changes` is what the model says without what is hidden from it. `hovered` is a pane and its query under the pointer; the
-// other pane shows its counterpart. `chosenPicture` is one that was chosen and is not analysed yet, `openedPicture` one of which
-// nothing has been asked since, and `ownMethod` the method of the page's own choice. `coverTime` is when covers began to wipe in,
-// `isCovered` whether the page itself put them there.
+// other pane shows its counterpart. `chosenPicture` is one that was chosen and is not analysed yet, `openedPicture` one that
+// the visitor has not touched since it opened, and `ownMethod` the method of the page's own choice. `coverTime` is when covers
+// began to wipe in, `isCovered` whether the page itself put them there.
 /**
  * @type {{ active: number, hovered: { pane: Pane, query: Query } | null, hoveredCell: { layer: number, head: Head } | null,
  *   sheet: Sheet | null, difference: Pane | null, isOpening: boolean, moveTime: number, changes: any, chosenPicture: string,

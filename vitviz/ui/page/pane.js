@@ -8,18 +8,20 @@ import { contextOf, root, setText } from "./dom.js";
 import { listenToPicture } from "./gestures.js";
 import { showLegend } from "./legend.js";
 import { mapSource } from "./map_sources.js";
-import { digits, range } from "./numbers.js";
+import { range } from "./numbers.js";
 import { Packs } from "./packs.js";
 import { page, requestDraw } from "./page.js";
 import { PIN_COLOURS } from "./pins.js";
 import { withoutNaN } from "./scales.js";
 import { backend, METHODS } from "./settings.js";
 import { analysisKey, isEqual } from "./store.js";
-import { longNameOf, nameOf, queryOf } from "./token_names.js";
-import { classOf, hasParameter, isFarLook, placeOf, tokenOf, valueOf } from "./tokens.js";
+import { nameOf, queryOf } from "./token_names.js";
+import { classOf, hasParameter, isFarLook, tokenOf, valueOf } from "./tokens.js";
 
 // A map that only the server computes is requested once the pointer rests on its patch for this long.
 const REST_MS = 150;
+// Of the legend and the tokens along the lower edge of the stage, in pixels of the page.
+const FOOT_PIXELS = 54;
 // For as long, covers that the page finds wipe in.
 export const COVER_MS = 700;
 /**
@@ -29,14 +31,6 @@ export const COVER_MS = 700;
  */
 export const withoutToken = (values, omitted) =>
   omitted === undefined ? values : values.map((value, token) => (token === omitted ? NaN : value));
-
-/**
- * A caption's words for attention from or to a token.
- * @param {string} name
- * @param {Direction} direction
- */
-export const attentionOf = (name, direction) =>
-  direction === "column" ? `Attention each patch pays to ${name}` : `Attention from ${name} to each patch`;
 
 /**
  * A picture, decoded. Of an image of the document, browsers keep what they have decoded for long after it is gone.
@@ -300,6 +294,12 @@ export class Pane {
     const arc = isFar && end ? /** @type {[Cell, Cell]} */ ([far.query, end]) : null;
     this.drawing = { patches, scale, table, look, marks: [...marks, ...queryMarks], arc };
     fitCanvas(canvas, this.painter.ratio);
+    // What asks and what is looked at is seen through the legend.
+    const foot = canvas.height - FOOT_PIXELS * canvas.width / (canvas.clientWidth || 1), { hovered } = page;
+    this.element.classList.toggle("vx-low", [query, end, hovered?.pane === this ? hovered.query : null].some((cell) => {
+      const [, top, , height] = Array.isArray(cell) ? this.painter.patchRectangle(cell, canvas.width, canvas.height) : [0, 0, 0, 0];
+      return top + height > foot;
+    }));
     // On a phone, the layers stay below the stage.
     if (this.index === 0) root.style.setProperty("--vx-picture-height", canvas.parentElement?.style.height ?? "");
     this.drawOn(canvas, this.painter, look);
@@ -342,7 +342,8 @@ export class Pane {
       wholeName(view),
       unfinished && `unfinished, ${unfinished}`,
       model.title,
-      layer === undefined ? METHODS[view.method].title : `layer ${layer}`,
+      view.method === "attention" ? "" : METHODS[view.method].title,
+      layer === undefined ? "" : `layer ${layer}`,
       head === undefined ? "" : typeof head === "number" ? `head ${head}` : `${head} of heads`,
       about === undefined ? "" : labelOf(model, about),
       facts.name,
@@ -359,39 +360,6 @@ export class Pane {
     // What a screen reader reads with every arrow key: the token that asks, and the strongest patch.
     const [strongest] = /Strongest: .* with [^ ]*/.exec(text) ?? [text], token = this.hasToken && this.facts ? this.token : null;
     setText(this.find("live"), `${token === null ? "" : `${nameOf(queryOf(token, this.facts))}. `}${strongest}`);
-  }
-
-  /**
-   * The caption of a map.
-   * @param {Query} query
-   * @param {Float32Array | null} values
-   */
-  sentence(query, values) {
-    if (!values) return `${METHODS[this.view.method].title}: being ${this.sourceOf(query).kind === "map" ? "computed" : "fetched"} …`;
-    const { description } = this.metadata(query), coloured = this.withoutIdentity(query, values);
-    const opening = description ?? this.liveSentence(query), patches = values.subarray(this.attention.prefix);
-    const best = this.attention.strongest(coloured), others = this.scaleValues(coloured);
-    let strongest = `Strongest: ${nameOf(queryOf(best, this.facts))} with ${digits(values[best])}`;
-    // A flat map has no strongest patch, which the server's description says; nor has a binary one.
-    if (others.length > 1 && others.every((/** @type {number} */ value) => value === others[0]))
-      strongest = description ? "" : `Every patch is ${digits(others[0])}`;
-    else if (patches.every((value) => value === 0 || value === 1))
-      strongest = `${patches.reduce((sum, value) => sum + value)} of ${patches.length} patches`;
-    const sentences = [opening, strongest].filter(Boolean).join(". ");
-    return /[.!?…]$/.test(sentences) ? sentences : `${sentences}.`;
-  }
-
-  /** @param {Query} query */
-  liveSentence(query) {
-    const { layers, heads } = this.facts, place = placeOf(this.view, this.facts);
-    const token = /** @type {number} */ (tokenOf(query, this.facts, this.model)), name = longNameOf(query ?? queryOf(token, this.facts));
-    if (this.view.method === "rollout") {
-      const suffix = this.identityToken(query) === undefined
-        ? "" : `; ${name} itself is excluded from the colour range (residual identity)`;
-      const all = layers > 1 ? `layers 0 to ${layers - 1}` : "layer 0";
-      return `Attention rollout for ${name}: mean of ${heads} heads, residual 0.5, ${all}${suffix}`;
-    }
-    return `${attentionOf(name, valueOf(this.view, "direction", this.facts))}, ${place}`;
   }
 
   /** @param {any} event */

@@ -94,7 +94,7 @@ export function changed(view, asked, change, isBeside, methods) {
  * @param {Facts} facts
  * @param {string} why
  */
-export function asOpened(view, asked, { look }, why) {
+export function openingView(view, asked, { look }, why) {
   if (["query", "layer", "head", "direction"].some((name) => name in asked)) return view;
   const found = look && { layer: look.layer, head: look.head, query: look.query };
   return { ...view, method: look ? "attention" : why, parameters: found ?? {} };

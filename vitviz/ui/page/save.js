@@ -2,14 +2,14 @@
 
 import { addressOf, describe } from "./address.js";
 import { fetchFile, legalState, renewAnalysis } from "./analyses.js";
+import { captionOf } from "./captions.js";
 import { hasClasses } from "./class_names.js";
-import { contextOf, find, findAll } from "./dom.js";
+import { find, findAll } from "./dom.js";
 import { offerFigure, openFigure } from "./figure.js";
 import { metadataOf, numbersOf, saveFile, stemOf } from "./files.js";
 import { computedBy, mapFile } from "./map_sources.js";
 import { asBase64, mapName } from "./packs.js";
 import { activePane, films, latest, page, shownPanes, store } from "./page.js";
-import { qrCode } from "./qr.js";
 import { backend, METHODS } from "./settings.js";
 import { isEqual } from "./store.js";
 import { nameOf, queryOf } from "./token_names.js";
@@ -18,8 +18,6 @@ import { hasParameter, tokenOf } from "./tokens.js";
 const OPEN_TO_ALL = " Whoever has this link sees your picture, as long as the server keeps it.";
 const OWN_MODEL = " Your own checkpoint is not part of it: whoever opens it is told to open the same one.";
 const LOOPBACK = /^(localhost|127\..*|\[::1\])$/;
-// Light squares around a QR code.
-const QUIET = 4;
 const NEEDS_SERVER = "What is shown here needs the server: the file opens with what it can compute by itself.";
 
 const ACTIONS = {
@@ -33,7 +31,6 @@ const ACTIONS = {
     const isHere = LOOPBACK.test(location.hostname);
     if (isHere) notes.push(" Only this machine can open it: the app’s option --host lets others in.");
     await copyText(address, notes.join(""));
-    if (!isHere) drawCode(address);
   },
   python: async () => copyText((await describe()).python),
   figure: () => openFigure(fileName("").slice(0, -1)),
@@ -112,7 +109,7 @@ const chosenQuery = () => activePane().query;
 /** The shown map and its analysis, as JSON in a saved file. */
 function metadata() {
   const pane = activePane(), { method, parameters } = pane.view, query = chosenQuery();
-  return { ...metadataOf(pane), method, parameters, caption: pane.sentence(query, pane.values(query)), link: latest.link };
+  return { ...metadataOf(pane), method, parameters, caption: captionOf(pane, query, pane.values(query)), link: latest.link };
 }
 
 const pictureName = () => stemOf(activePane().facts);
@@ -142,25 +139,10 @@ async function copyText(text, note = "") {
   }
 }
 
-/**
- * Show a link as a QR code, for the phones of those who look on.
- * @param {string} address
- */
-function drawCode(address) {
-  const rows = qrCode(address), canvas = find("qr"), side = (rows?.length ?? 0) + 2 * QUIET;
-  canvas.hidden = !rows;
-  Object.assign(canvas, { width: side, height: side });
-  const context = contextOf(canvas);
-  Object.assign(context, { fillStyle: "white" }).fillRect(0, 0, side, side);
-  context.fillStyle = "black";
-  rows?.forEach((row, down) => row.forEach((isDark, across) => isDark && context.fillRect(across + QUIET, down + QUIET, 1, 1)));
-}
-
 /** @param {string} name */
 async function runAction(name) {
   if (!activePane().painter || !activePane().values(chosenQuery())) return;
   find("said").textContent = "";
-  find("qr").hidden = true;
   try {
     await /** @type {any} */ (ACTIONS)[name]();
   } catch (/** @type {any} */ error) {
@@ -176,7 +158,7 @@ export function offerActions() {
   // What was copied is of what was shown then.
   find("said").closest("details").ontoggle = () => {
     find("said").textContent = "";
-    for (const name of ["qr", "code"]) find(name).hidden = true;
+    find("code").hidden = true;
   };
   for (const button of findAll("[data-act]")) button.onclick = () => runAction(button.dataset.act);
 }

@@ -2,6 +2,7 @@
 
 import { labelOf } from "./class_names.js";
 import { find, setText } from "./dom.js";
+import { TOUCHES } from "./motion.js";
 import { wholePercent } from "./numbers.js";
 import { activePane, activeView, isHiding, page, requests, store } from "./page.js";
 import { COVER_MS } from "./pane.js";
@@ -16,6 +17,10 @@ export class Unless {
   constructor() {
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.timer = undefined;
+    // What the visitor has touched is theirs; to move elsewhere touches nothing.
+    for (const touch of TOUCHES) addEventListener(touch, ({ type, target }) => {
+      if (type !== "pointermove" || find("panes").contains(target)) page.openedPicture = "";
+    }, true);
     find("unless").onclick = () => {
       const { flip } = activePane().facts;
       if (flip) this.cover(flip);
@@ -40,7 +45,7 @@ export class Unless {
     if (!isShown) return;
     const { flip } = facts, isCovered = flip && isEqual(view.patches_off, flip.patches), count = flip?.patches.length;
     const name = flip && labelOf(model, flip.after.index).split(",")[0], isNone = count === 0;
-    setText(find("unless"), !flip ? (facts.flips === "asked" ? "Find squares without which it says something else" : "")
+    setText(find("unless"), !flip ? (facts.flips === "on request" ? "Find squares without which it says something else" : "")
       : isNone ? "Covering half of the squares, in the order of Why, does not change what it says."
         : `Cover ${count === 1 ? "this square" : `these ${count} squares`} and it says ${name}, ${
           wholePercent(flip.after.probability)}.`);
