@@ -28,7 +28,7 @@ from benchmarks.visitor import API, Traffic, VisitError, Visitor
 from tests.support.clips import write_clip
 from tests.support.image_files import encoded
 from tests.support.pickles import write_archive
-from vitviz.ui.server.connections import raised_descriptors
+from vitviz.ui.server.connections import raise_descriptors
 
 COLLIDING_KEYS, CLIP_FRAMES, CLIP_SIZE = 20_000, 900, (640, 360)
 # What one attack sends at once, and how long connections stay idle.
@@ -183,7 +183,7 @@ async def _attacks(traffic: Traffic, number: int, names: Sequence[str], ready: S
 def attack(traffic: Traffic, visitors: int, names: Sequence[str], ready: Semaphore) -> None:
     """Let so many hostile visitors come, each of whom releases a semaphore when they are there."""
     os.nice(19)
-    raised_descriptors()
+    raise_descriptors()
     files()
     numbers = count()
     asyncio.run(_at_once(visitors, lambda: _attacks(traffic, next(numbers), names, ready)))

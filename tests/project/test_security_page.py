@@ -62,10 +62,9 @@ TESTS: dict[str, dict[str, list[str]]] = {
         "ui/server/test_requests.py": ["test_slow_connections_hold_nobody_up", "test_queued_events_hold_up_nobody"],
         "ui/server/test_unread_replies.py": ["test_pages_that_are_asked_for_at_once_hold_nobody_up"],
     },
-    "No visitor takes all connections": {
+    "A connection on which nothing is asked ends": {
         "ui/server/test_connections.py": [
-            "test_a_lecture_hall_is_served_and_one_visitor_does_not_take_all",
-            "test_one_connection_too_many_is_refused_and_an_idle_one_ends",
+            "test_a_connection_on_which_nothing_is_asked_ends",
             "test_the_limit_of_descriptors_is_raised",
         ]
     },

@@ -22,7 +22,7 @@ MOST = {
     "models": 2400,
     "system": 110,
     "training": 430,
-    "ui": 3500,
+    "ui": 3450,
     "video": 600,
     "visualization": 900,
     "vitviz": 200,

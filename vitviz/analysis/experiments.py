@@ -93,8 +93,9 @@ class Experiments(ABC):
         Raises:
             MethodError: the model has no such class.
         """
-        class_or_target = resolve_target(target, self.logits, self.model.labels)
-        return head_effects(self.network, self.prepared.pixels, class_or_target, report)
+        return head_effects(
+            self.network, self.prepared.pixels, resolve_target(target, self.logits, self.model.labels), report
+        )
 
     @named_arguments(MethodError)
     def switched_off(
@@ -133,9 +134,7 @@ class Experiments(ABC):
         """
         return self._far_look
 
-    @cached_property
-    def _far_look(self) -> FarLook | None:
-        return far_look(self.trace, self.prepared.pixels)
+    _far_look = cached_property(lambda self: far_look(self.trace, self.prepared.pixels))
 
     @named_arguments(MethodError)
     def flip(

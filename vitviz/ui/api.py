@@ -47,7 +47,7 @@ from vitviz.ui.server.line import current_visitor
 from vitviz.ui.server.log import INTERNAL_ERROR
 from vitviz.ui.server.quota import Quota, RequestError
 from vitviz.ui.service import AnalysisService
-from vitviz.ui.state import MAX_RESOLUTION
+from vitviz.ui.state import ANYTHING, END, MAX_RESOLUTION
 from vitviz.visualization.colormaps import COLORMAPS, DEFAULT_COLORMAP
 from vitviz.visualization.heatmaps import Heatmap, Style
 from vitviz.visualization.scales import PERCENTILES, SCALES, percentile_pair
@@ -58,8 +58,6 @@ from vitviz.weights.hub.names import is_cached
 MAX_FLOPS = 9e12
 # One request, and the values of its maps together.
 MAX_MAPS, MAX_VALUES = 256, 2**16
-# The ends of a colour scale: single precision holds their difference.
-MAX_END = 1e30
 # A request for maps that takes longer ends.
 MAX_SECONDS = 60.0
 
@@ -191,8 +189,7 @@ class Api:
         """
         analysis, record = self._analysis(id), METHODS[word("method", method, METHODS)]
         low, high = (
-            None if value is None else number(end, value, -MAX_END, MAX_END)
-            for end, value in (("low", low), ("high", high))
+            None if value is None else END.read(value, ANYTHING, end) for end, value in (("low", low), ("high", high))
         )
         style = Style(
             colormap=word("colormap", colormap, COLORMAPS),

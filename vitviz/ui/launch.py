@@ -13,7 +13,7 @@ from vitviz.errors.extras import needs
 from vitviz.errors.kinds import ConfigError
 from vitviz.ui.app import App
 from vitviz.ui.environment import IN_USE, LOOPBACK, hidden_environment, listening_address
-from vitviz.ui.server.connections import guard_connections
+from vitviz.ui.server.connections import set_connections
 from vitviz.worker import check_limits, shared_worker
 from vitviz.worker.child import IS_LINUX
 
@@ -68,7 +68,7 @@ def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any)
         return ""
     # A browser opens no address that stands for all.
     address, blocks = str(share_address or address).rstrip("/").replace("[::]", "[::1]"), demo.get_blocks()
-    guard_connections(blocks.server, demo, demo.rules)
+    set_connections(blocks.server, demo)
     demo.handlers.service.folder.watch()
     if not quiet:
         print(f"vitviz runs at {address} (Ctrl-C ends it)", flush=True)

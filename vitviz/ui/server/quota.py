@@ -24,7 +24,7 @@ class RequestError(Exception):
 
 
 class Quota:
-    """Counts what each visitor has at once of a kind: requests, bytes, connections. For one event loop.
+    """Counts what each visitor has at once of a kind: requests, bytes. For one event loop.
 
     Args:
         most: of one visitor.
@@ -41,13 +41,13 @@ class Quota:
         """What all visitors have."""
         return self._held.total()
 
-    def take(self, visitor: str, count: int = 1, *, is_many: bool = False) -> None:
-        """Count what a visitor gets, or a proxy that stands for many visitors.
+    def take(self, visitor: str, count: int = 1) -> None:
+        """Count what a visitor gets.
 
         Raises:
             RequestError: it is too much.
         """
-        if not is_many and self._held[visitor] + count > self.most:
+        if self._held[visitor] + count > self.most:
             raise RequestError(429, self.reason)
         if self.total + count > self.most_together:
             raise RequestError(503, "this server has too much to do now: try again in a moment")
