@@ -474,6 +474,10 @@ def saved(page: Page, act: str) -> Path:
     return downloaded(page, open_panel(page, "save").locator(f"[data-act={act}]").click)
 
 
+# Of a figure, in its units: the margin, and the width of one panel.
+FIGURE_GAP, FIGURE_WIDTH = 18, 640
+
+
 def save_figure(page: Page, kind: str = "png2", content: str = "maps", parts: tuple[str, ...] = ()) -> Path:
     """The file of the figure dialog: ``kind`` of the buttons, with these of "badge", "legend" and "caption"."""
     open_figure(page).locator(".vx-paper-of").select_option(content)

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
-from tests.driver import EXPLORER, canvas_values, click, open_panel, opened_page, page_at, settle, state
+from tests.driver import (
+    EXPLORER,
+    FIGURE_GAP,
+    FIGURE_WIDTH,
+    canvas_values,
+    click,
+    close_menus,
+    open_panel,
+    opened_page,
+    page_at,
+    save_figure,
+    settle,
+    state,
+)
 from tests.ui.answers import Expected, Library
 from tests.ui.explorer.page_driver import SmallApp, made, small_app
 from vitviz import METHODS
@@ -137,6 +153,18 @@ def test_a_card_is_the_map_that_it_opens_and_that_the_link_says(
     # The scores are those of this map.
     [scored] = [each for each in compared.scores.maps if each.method == method]
     assert areas == pytest.approx(scored.areas, rel=1e-3, abs=1e-4)
+    # So is the saved figure, to what two sizes of one picture differ by.
+    canvas = page.evaluate("document.querySelector('.vx-canvas').toDataURL()")
+    with (
+        Image.open(BytesIO(base64.b64decode(canvas.partition(",")[2]))) as drawn,
+        Image.open(save_figure(page)) as saved,
+    ):
+        margin = saved.width * FIGURE_GAP / (2 * FIGURE_GAP + FIGURE_WIDTH)
+        kept = (margin, margin, saved.width - margin, margin + (saved.width - 2 * margin) * drawn.height / drawn.width)
+        figure = saved.convert("RGB").resize(drawn.size, box=kept)
+        distance = np.abs(np.asarray(figure, dtype=float) - np.asarray(drawn.convert("RGB"), dtype=float))
+    assert distance.mean() < 4 and distance.max(axis=-1).mean() < 8
+    close_menus(page)
     with page_at(browser, compared.app.address, link.removeprefix("?")) as other:
         expected.check_values([None if math.isnan(value) else value for value in canvas_values(other)])
 

@@ -15,6 +15,8 @@ from playwright.sync_api import Browser, Page, expect
 
 import vitviz
 from tests.driver import (
+    FIGURE_GAP,
+    FIGURE_WIDTH,
     ask,
     canvas_values,
     caption,
@@ -127,7 +129,7 @@ def test_a_picture_can_be_taken_with_the_camera(cifar_page: Page) -> None:
 
 
 # Of a figure, in its units: the margin and the gap between panels, and the widths of one panel and of one of several.
-GAP, ONE, SEVERAL = 18, 640, 420
+GAP, ONE, SEVERAL = FIGURE_GAP, FIGURE_WIDTH, 420
 
 
 def pixels_of(path: Path) -> np.ndarray:
