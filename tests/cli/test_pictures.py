@@ -77,6 +77,18 @@ def test_one_model_serves_all_pictures_and_one_that_fails_is_a_line(
         assert image.tobytes() == analyze(photo, load(checkpoint)).rollout().overlay().tobytes()
 
 
+def test_a_larger_picture_is_opened_where_the_user_says_so(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20_000)
+    path = tmp_path / "scan.png"
+    Image.effect_noise((300, 200), 90).save(path)
+    command = ["rollout", str(path), "-o", str(tmp_path / "map.png"), "--checkpoint", str(checkpoint)]
+    assert main(command) == 2
+    assert "60,000 pixels; more than PIL.Image.MAX_IMAGE_PIXELS = 20,000 allows" in capsys.readouterr().err
+    assert main([*command, "--max-pixels", "60000"]) == 0
+
+
 def test_one_picture_may_go_into_a_folder(photo: Path, checkpoint: Path, tmp_path: Path, capsys: Capture) -> None:
     for folder in (str(tmp_path), f"{tmp_path / 'new'}/"):
         assert main(["rollout", str(photo), "--checkpoint", str(checkpoint), "-o", folder, "-q"]) == 0

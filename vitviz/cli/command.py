@@ -24,6 +24,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             command, options = parse(list(sys.argv[1:] if arguments is None else arguments))
             resumes = f"; the same command {command.resumes}" if command.resumes else ""
             STREAMS.quiet = options.pop("quiet")
+            if (pixels := options.pop("max_pixels", None)) is not None:
+                from PIL import Image
+
+                Image.MAX_IMAGE_PIXELS = pixels
             if "output" in command.options and str(options["output"]) in OUTPUT_NAMES:
                 options["output"] = type(options["output"])(STANDARD)
             STREAMS.is_data = options.get("json", False) or str(options.get("output")) == STANDARD

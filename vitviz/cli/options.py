@@ -115,6 +115,13 @@ READING = (
         metavar=("BLACK", "WHITE"),
         help="values of black and white in pictures of 16 bits or floats, such as 0 4095 (default: of the format)",
     ),
+    option(
+        "--max-pixels",
+        type=int,
+        default=None,
+        metavar="PIXELS",
+        help="as PIL.Image.MAX_IMAGE_PIXELS: a picture of more than twice as many is refused (default: Pillow's own)",
+    ),
     COLOR_PROFILE,
 )
 IMAGE = option("image", type=file, metavar="IMAGE", help="path of the image, or - for the standard input")

@@ -62,8 +62,9 @@ CLOSED = (
     "that image.copy() made there"
 )
 SMALLER = (
-    "more than PIL.Image.MAX_IMAGE_PIXELS = {:,} allows: raise that for a picture that you trust (None is no limit), "
-    "or make it smaller, as image.reduce(4) does; tifffile.imread(path, level=2) reads a smaller level of a slide"
+    "more than PIL.Image.MAX_IMAGE_PIXELS = {:,} allows: raise that for a picture that you trust (None is no limit; in "
+    "the command, --max-pixels), or make it smaller, as image.reduce(4) does; tifffile.imread(path, level=2) reads a "
+    "smaller level of a slide"
 )
 SMALLER_HERE = (
     "at most {:,} are opened: save a smaller copy, such as of half the width and height, or save it as JPEG, which is "
