@@ -22,6 +22,8 @@ from vitviz.progress import Progress
 MOST_COVERED = 0.5
 # Covered pictures that go through the network together.
 BATCH_SIZE = 8
+# Fewer patches are given back one by one.
+LEAST_TOGETHER = 4
 
 
 @dataclass
@@ -73,21 +75,25 @@ class FlipSearch:
         return self._probabilities([patches])[0]
 
     def _needed(self, patches: list[int]) -> list[int]:
-        """The patches without those that are not needed, the last first."""
-        before: list[int] = []
-        while before != patches:
-            before = patches
-            for start in reversed(range(0, len(before), BATCH_SIZE)):
-                spare = before[start : start + BATCH_SIZE]
-                if not self._flips(_rest(patches, spare)):
-                    leads = self._leads([_rest(patches, [patch]) for patch in spare])
-                    ranked = sorted(zip(leads, spare, strict=True), reverse=True)
-                    spare = [patch for lead, patch in ranked if lead >= self.margin]
-                    # Each alone is not needed, but together they may be.
-                    while len(spare) > 1 and not self._flips(_rest(patches, spare)):
-                        spare = spare[: (len(spare) + 1) // 2]
-                patches = _rest(patches, spare)
-        return patches
+        """The patches without those that are not needed: halves, quarters and so on, then each by itself."""
+        size = len(patches) // 2
+        while size >= LEAST_TOGETHER:
+            for start in reversed(range(0, len(patches), size)):
+                rest = patches[:start] + patches[start + size :]
+                patches = rest if self._flips(rest) else patches
+            size //= 2
+        while True:
+            leads = self._leads([_rest(patches, [patch]) for patch in patches])
+            ranked = sorted(zip(leads, patches, strict=True), reverse=True)
+            spare = [patch for lead, patch in ranked if lead >= self.margin]
+            if not spare:
+                return patches
+            # Each alone is not needed, but together they may be.
+            low, high = 1, len(spare) + 1
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if self._flips(_rest(patches, spare[:middle])) else (low, middle)
+            patches = _rest(patches, spare[:low])
 
     def _flips(self, patches: Collection[int]) -> bool:
         return self._leads([patches])[0] >= self.margin
@@ -104,13 +110,14 @@ class FlipSearch:
         return values
 
     def _probabilities(self, sets: Sequence[Collection[int]]) -> torch.Tensor:
-        self.passes += len(sets)
-        if self.report is not None:
-            self.report(
-                Progress(self.passes, max(self.passes, self.network.config.layout(*self.pixels.shape[-2:]).patch_count))
-            )
-        logits = without_patches(self.network, self.pixels, sets)
-        return class_probabilities(logits, self.network.config.probability).cpu()
+        patch_count, found = self.network.config.layout(*self.pixels.shape[-2:]).patch_count, list[torch.Tensor]()
+        for start in range(0, len(sets), BATCH_SIZE):
+            some = sets[start : start + BATCH_SIZE]
+            self.passes += len(some)
+            if self.report is not None:
+                self.report(Progress(self.passes, max(self.passes, patch_count)))
+            found.append(without_patches(self.network, self.pixels, some))
+        return class_probabilities(torch.cat(found), self.network.config.probability).cpu()
 
 
 def _rest(patches: Sequence[int], spare: Collection[int]) -> list[int]:
