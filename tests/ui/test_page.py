@@ -206,3 +206,19 @@ def test_a_late_answer_about_another_picture_is_not_shown(page: Page, coarse_exa
     )
     expect(page.locator(".vx-predictions output").first).to_have_text(f"{flower.probability:.0%}")
     expect(page.locator(".vx-changes")).not_to_be_visible()
+
+
+def test_a_message_takes_no_click_from_what_lies_under_it(page: Page) -> None:
+    """But for its own buttons."""
+    under = """() => {
+        const busy = document.querySelector(".vx-busy");
+        busy.hidden = false;
+        busy.classList.add("vx-shown");
+        const found = (part) => {
+            const { left, top, width, height } = part.getBoundingClientRect();
+            return document.elementFromPoint(left + width / 2, top + height / 2);
+        };
+        const stop = busy.querySelector("button");
+        return [Boolean(found(busy.firstElementChild).closest(".vx-messages")), found(stop) === stop];
+    }"""
+    assert page.evaluate(under) == [False, True]
