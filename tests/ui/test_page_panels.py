@@ -542,3 +542,16 @@ def test_the_coffee_opens_covered_unless_the_visitor_has_touched_it(
     assert page.locator(".vx").get_attribute("data-question") == {"": "hide", "tab": "target", "key": "token"}[touch]
     if covered:
         expect(page.locator(".vx-headline")).to_contain_text(f"Without {len(covered)} square")
+
+
+def test_a_layer_of_the_film_is_shown_large_also_from_unless(tiny_page: Page) -> None:
+    page = tiny_page
+    ask(page, "hide")
+    page.evaluate(f"{EXPLORER}.store.patchView(0, {{ patches_off: [[1, 1]] }})")
+    settle(page)
+    page.locator(".vx-frame").nth(1).click()
+    settle(page)
+    assert page.locator(".vx").get_attribute("data-question") == "token"
+    view = first_view(page)
+    assert (view["method"], view["parameters"]["layer"], view["patches_off"]) == ("attention", 1, [[1, 1]])
+    expect(page.locator(".vx-badge").first).to_have_text(re.compile("^whole picture · "))

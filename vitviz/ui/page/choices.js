@@ -107,8 +107,12 @@ export function chooseTarget(index) {
   setParameter("target", index);
 }
 
-/** @param {number} layer */
+/**
+ * Show a layer's map, also where the picture alone is painted on.
+ * @param {number} layer
+ */
 export function showLayer(layer) {
+  if (isHiding()) store.patch({ panel: "" });
   const { method } = activeView(), last = activePane().facts.layers - 1;
   if (!hasParameter(method, "layer")) chooseMethod("attention");
   setParameter("layer", Math.min(Math.max(layer, 0), last));
@@ -272,13 +276,13 @@ let playTimer = 0;
 
 export const isPlaying = () => playTimer !== 0;
 
-/** Play the frames of a clip, or else the layers; where the picture alone is shown, there is nothing to play. */
+/** Play the frames of a clip, or else the layers. */
 export function play() {
   const wasPlaying = isPlaying();
   clearInterval(playTimer);
-  playTimer = wasPlaying || isHiding() ? 0 : setInterval(() => {
+  playTimer = wasPlaying ? 0 : setInterval(() => {
     const { facts, key } = activePane(), view = activeView();
-    if (!facts || isHiding()) return play();
+    if (!facts) return play();
     // It waits for what it has asked for.
     if (key !== analysisKey(view)) return;
     crossFade(activePane());
