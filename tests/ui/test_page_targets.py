@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 from tests.driver import (
+    ask,
     caption,
     choose_example,
     first_view,
@@ -96,3 +98,16 @@ def test_likeness_is_all_that_a_model_without_classes_can_be_asked(
         choose_example(page, "rocket.jpg")
         assert target(page) is None
         expect(caption(page)).to_have_text(f"{NO_TARGET}.")
+
+
+def test_a_model_without_classes_asks_for_a_picture_before_it_says_why(browser: Browser, apps: Apps) -> None:
+    with page_at(browser, apps("features").address) as page:
+        unless, lead = page.locator(".vx-tab[data-question=hide]"), page.locator(".vx-lead")
+        expect(unless).to_be_disabled()
+        expect(unless).to_have_attribute("title", re.compile("^Say under Why first"))
+        ask(page, "target")
+        expect(lead).to_contain_text("Choose a picture under Method and options")
+        like(page, "coffee.jpg")
+        expect(lead).to_have_text("Bright squares speak for likeness to the other picture.")
+        ask(page, "hide")
+        expect(lead).to_contain_text("see the likeness change")

@@ -10,9 +10,9 @@ import { activeTarget, isHiding, page, store } from "./page.js";
 import { isFarLook } from "./tokens.js";
 import { METHODS } from "./settings.js";
 
-// By the group of their methods; hiding has none. Of a class in quotes, of whether another token asks than the classifier's, and of
-// the first token that is no patch.
-/** @type {Record<string, { title: string, lead: (quoted: string, isOther: boolean, start: string) => string }>} */
+// By the group of their methods; hiding has none. Of a class in quotes, of whether another token asks than the classifier's, of
+// the first token that is no patch, and of whether the model names classes.
+/** @type {Record<string, { title: string, lead: (quoted: string, isOther: boolean, start: string, hasClasses: boolean) => string }>} */
 export const QUESTIONS = {
   token: {
     title: "Where it looks",
@@ -22,8 +22,8 @@ export const QUESTIONS = {
   },
   target: {
     title: "Why",
-    lead: (quoted, isOther) => `Bright squares speak for ${quoted || "what is asked about"}`
-      + `${isOther ? ", as the chosen square sees it" : ""}. Click a prediction to ask about another class.`,
+    lead: (quoted, isOther, _, hasClasses) => `Bright squares speak for ${quoted || "what is asked about"}`
+      + `${isOther ? ", as the chosen square sees it" : ""}.${hasClasses ? " Click a prediction to ask about another class." : ""}`,
   },
   layers: {
     title: "All layers",
@@ -32,9 +32,15 @@ export const QUESTIONS = {
   },
   hide: {
     title: "Unless",
-    lead: () => "Paint over squares to hide them from the model, and see its answer change. A click shows one again.",
+    lead: (_, __, ___, hasClasses) => "Paint over squares to hide them from the model, and see "
+      + `${hasClasses ? "its answer" : "the likeness"} change. A click shows one again.`,
   },
 };
+
+// Of a model without classes, before a picture is chosen.
+const WHAT_TO_ASK = ["Choose a picture", "Write a text, or choose a picture,"].map((choice) =>
+  `${choice} under Method and options: bright squares are then what makes this one like it.`);
+const NOTHING_CHANGES = "Say under Why first what the picture may be like: hiding squares changes the likeness";
 
 /** The question that the state answers. */
 const questionOf = () => (isHiding() ? "hide" : METHODS[store.state.views[page.active].method].group);
@@ -53,7 +59,8 @@ export class Questions {
       className: "vx-tab", role: "tab", onclick: () => ask(name), dataset: { question: name },
     })));
     find("tabs").onkeydown = (/** @type {KeyboardEvent} */ event) => {
-      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key], shown = [...find("tabs").children].filter((tab) => !tab.hidden);
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      const shown = [...find("tabs").children].filter((tab) => !tab.hidden && !tab.disabled);
       if (!step) return;
       const next = shown[(shown.indexOf(/** @type {any} */ (document.activeElement)) + step + shown.length) % shown.length];
       next.focus();
@@ -69,18 +76,24 @@ export class Questions {
    */
   show(view, facts, model) {
     const chosen = questionOf(), offered = offeredMethods(facts, model), best = facts.predictions[0]?.index;
+    const target = activeTarget(), isUnasked = !model.labels.length && target === null;
+    if (root.dataset.question !== chosen && chosen === "target" && isUnasked) find("options").open = true;
     root.dataset.question = chosen;
-    const target = activeTarget(), about = typeof target === "number" ? target : best;
+    const about = typeof target === "number" ? target : best;
     const isOfClass = about !== undefined && (target === null || typeof target === "number");
     const quoted = isOfClass ? `“${labelOf(model, about).split(",")[0]}”` : "";
+    const like = target?.like ? "likeness to the other picture" : target?.text ? `“${target.text}”` : "";
     for (const tab of find("tabs").children) {
       const name = tab.dataset.question;
       tab.hidden = name === "hide" ? !canHide(model) : !offered.some((method) => method.group === name);
       setText(tab, name === "target" ? `Why ${quoted}`.trim() : QUESTIONS[name].title);
       tab.setAttribute("aria-selected", name === chosen);
+      Object.assign(tab, name === "hide" && { disabled: isUnasked, title: isUnasked ? NOTHING_CHANGES : "" });
       tab.tabIndex = name === chosen ? 0 : -1;
     }
+    const isOther = ![undefined, "cls"].includes(view.parameters.query);
     showLead(!isHiding() && isFarLook(view, facts) ? `${facts.look?.sentence} Point anywhere to ask.`
-      : QUESTIONS[chosen].lead(quoted, ![undefined, "cls"].includes(view.parameters.query), facts.prefix[0]));
+      : chosen === "target" && isUnasked ? WHAT_TO_ASK[Number(model.reads_text)]
+        : QUESTIONS[chosen].lead(quoted || like, isOther, facts.prefix[0], best !== undefined));
   }
 }
