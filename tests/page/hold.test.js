@@ -10,6 +10,7 @@ element.querySelector = () => element;
 Object.assign(globalThis, { document: { getElementById: () => element }, location: { pathname: "/" } });
 const { holdScale } = await import("../../vitviz/ui/page/choices.js");
 const { fittedScale } = await import("../../vitviz/ui/page/look.js");
+const { fitScale } = await import("../../vitviz/ui/page/scales.js");
 const { store } = await import("../../vitviz/ui/page/page.js");
 
 const [first, second] = [[0.1, 0.2, 0.4], [0.02, 0.3, 0.9]].map((values) => Float32Array.from(values));
@@ -17,15 +18,19 @@ const [first, second] = [[0.1, 0.2, 0.4], [0.02, 0.3, 0.9]].map((values) => Floa
 for (const chosen of [null, "linear", "log", "rank"]) {
   test(`a held scale is that of every further map, and gives way to ${chosen ?? "the automatic one"}`, () => {
     store.patch({ scale: chosen });
-    const own = fittedScale([second]), held = fittedScale([first]);
-    holdScale(held);
-    const further = fittedScale([second]);
+    const of = { quantity: "relevance" }, own = fittedScale([second], of), held = fittedScale([first], of);
+    holdScale(held, "relevance");
+    const further = fittedScale([second], of);
     assert.deepEqual([further.name, ...further.ends], [held.name, ...held.ends]);
     assert.notDeepEqual(further.ends, own.ends);
     // A signed map has zero in its middle, so that no scale of others fits.
-    const signed = fittedScale([second], { signed: true });
+    const signed = fittedScale([second], { ...of, signed: true });
     assert.deepEqual(signed.ends.map((end) => Math.fround(Math.abs(end))), [0.9, 0.9].map(Math.fround));
-    holdScale(null);
+    // Maps of another quantity have their own.
+    const others = fitScale(null, [second]);
+    assert.deepEqual(fittedScale([second], { quantity: "attention weight" }).ends, others.ends);
+    assert.deepEqual(fittedScale([second]).ends, others.ends);
+    holdScale(null, "relevance");
     const { scale, low, high } = store.state;
     assert.deepEqual([scale, low, high], [chosen, null, null]);
   });

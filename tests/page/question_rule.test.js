@@ -191,7 +191,11 @@ class Visitor {
   steps = {
     method: () => { const method = this.one(Object.keys(METHODS)); this.go(method); choices.chooseMethod(method); },
     tab: () => { const method = choices.methodOf(this.one(["token", "target", "layers"])); this.go(method); choices.chooseMethod(method); },
-    picture: () => { this.note({ what: "picture" }); choices.choosePicture(this.one(["cat", "dog"])); },
+    picture: () => {
+      const picture = this.one(["cat", "dog"]);
+      if (picture !== this.view.picture) this.note({ what: "picture" });
+      choices.choosePicture(picture);
+    },
     model: () => { this.note({ what: "model" }); choices.chooseModel(this.one(["", "small"])); },
     fit: () => { this.note({ what: "fit" }); choices.chooseInput({ fit: this.one([null, "crop"]) }); },
     square: () => {

@@ -256,7 +256,7 @@ class Expected:
         for text, expected in zip((pane["low"], pane["high"]), scale.ends, strict=True):
             assert abs(number_of(text) - expected) <= 0.006 * abs(expected) + 2e-3 * span + 1e-6, (pane, scale)
         # Of two maps, whether it is shared follows.
-        assert pane["scale"].partition(",")[0] == f"{scale.scale.title.lower()} scale", (pane, scale)
+        assert pane["scale"].partition(",")[0] == scale.scale.title.lower(), (pane, scale)
         assert pane["clipped"] == [count > 0 for count in scale.beyond(self.scaled(values))], (pane, scale)
 
     def check_chips(self, chips: list[list[str | None]]) -> None:

@@ -16,6 +16,7 @@ const FIRST_METHODS = { token: "attention", target: "relevance", layers: "rollou
 /** @param {string} picture */
 export function choosePicture(picture) {
   closeMenus();
+  if (picture === activeView().picture) return;
   const fit = widenedPictures.has(activeView().picture) ? null : activeView().fit;
   page.chosenPicture = isPaired(store.state.layout) ? "" : picture;
   if (page.isCovered) store.patch({ panel: "" });
@@ -160,11 +161,13 @@ export function setLook(name, value) {
 let scaleBefore = null;
 
 /**
- * Draw every further map on this scale; null releases it.
+ * Draw every further map of a quantity on this scale; null releases it.
  * @param {FittedScale | null} fitted
+ * @param {string} quantity
  */
-export function holdScale(fitted) {
+export function holdScale(fitted, quantity) {
   const { scale } = store.state;
+  page.heldQuantity = fitted ? quantity : "";
   store.patch(fitted ? { scale: fitted.name, low: fitted.low, high: fitted.high } : { scale: scaleBefore, low: null, high: null });
   scaleBefore = fitted && scale;
 }
@@ -187,9 +190,22 @@ export function chooseLayout(layout) {
       { layout, views: isKnown ? hidden.views : [first, withNext(first, "head")] }, [asked[0], isKnown ? hidden.asked : asked[0]],
     );
   }
-  if (views.length > 1) hidden = { views, asked: asked[1] };
+  restoreFirst();
+  if (views.length > 1) hidden = { views: [store.state.views[0], views[1]], asked: asked[1] };
   page.active = 0;
-  store.patch({ layout, views: [first] });
+  store.patch({ layout, views: store.state.views.slice(0, 1) });
+}
+
+// The first map before another one took its place, which has what is compared, and what was asked of it.
+/** @type {{ view: View, asked: Record<string, any>, instead: View } | null} */
+let replaced = null;
+
+/** Show the first map again that was there before the comparison, unless it was changed since. */
+export function restoreFirst() {
+  const { state: { views }, asked } = store;
+  if (replaced && isEqual(views[0], replaced.instead))
+    store.patch({ views: [replaced.view, ...views.slice(1)] }, [replaced.asked, ...asked.slice(1)]);
+  replaced = null;
 }
 
 /**
@@ -198,10 +214,13 @@ export function chooseLayout(layout) {
  */
 export function chooseOther(name) {
   page.active = 0;
+  restoreFirst();
+  const [view] = store.state.views, [asked] = store.asked;
   // A map of all heads or layers gives way to one that has single ones.
   if (`${name}s` in activePane().facts && !hasParameter(activeView().method, name)) chooseMethod("attention");
   if (name === "class" && !METHODS[activeView().method].about_a_class) chooseMethod(methodOf("target"));
   const [first] = store.state.views;
+  replaced = { view, asked, instead: first };
   page.active = 1;
   store.patch({ views: [first, withNext(first, name)] }, [store.asked[0], store.asked[0]]);
 }

@@ -3,6 +3,7 @@
 import { chooseDivider, chooseMethod, holdScale, setLook, setParameter } from "./choices.js";
 import { colours } from "./colour_tables.js";
 import { create, find, setText } from "./dom.js";
+import { isHeldFor } from "./look.js";
 import { offeredMethods } from "./map_sources.js";
 import { notify } from "./messages.js";
 import { ParameterControls } from "./parameter_controls.js";
@@ -24,7 +25,9 @@ const LOOK = {
 
 export class Controls {
   constructor() {
-    this.controlsKey = "";
+    this.controlsKey = this.quantity = "";
+    /** @type {FittedScale | null} */
+    this.fitted = null;
     this.parameters = new ParameterControls(find("parameters"), "vx-parameter", setParameter);
     find("colormap").replaceChildren(...Object.keys(colours).map((name) => new Option(name)));
     find("method").onchange = () => chooseMethod(find("method").value);
@@ -33,7 +36,7 @@ export class Controls {
       ...SETTINGS.scales.map(({ name, title, help }) => Object.assign(new Option(title, name ?? ""), { title: help })),
     );
     find("scale").onchange = () => setLook("scale", find("scale").value || null);
-    find("hold").onchange = () => holdScale(find("hold").checked ? this.fitted : null);
+    find("hold").onchange = () => holdScale(find("hold").checked ? this.fitted : null, this.quantity);
     for (const input of this.percentileInputs) input.onchange = () => this.choosePercentiles();
     for (const [name, type] of Object.entries(LOOK)) {
       const control = find(name);
@@ -57,10 +60,11 @@ export class Controls {
    * Show the scale of the state, and the one that the automatic choice leads to for the map.
    * @param {any} options
    * @param {any} fitted
+   * @param {string} quantity
    */
-  showScale({ scale, percentiles, low, high }, fitted) {
-    this.fitted = fitted;
-    find("hold").checked = low !== null || high !== null;
+  showScale({ scale, percentiles }, fitted, quantity) {
+    [this.fitted, this.quantity] = [fitted, quantity];
+    find("hold").checked = isHeldFor(quantity);
     // One that is held is that of maps without a sign.
     find("hold").disabled = !find("hold").checked && (!fitted || fitted.signed);
     const select = find("scale"), name = scale ?? "", automatic = select.options[0];

@@ -1,7 +1,7 @@
 // Drawing the state: panes, legends, pins, sheet and strip.
 
 import { OUTLIER_COLOUR } from "./canvas.js";
-import { namesOfHidden, wholeName } from "./answer.js";
+import { namesOfHidden, showLead, wholeName } from "./answer.js";
 import { showChips } from "./chips.js";
 import { captionOf } from "./captions.js";
 import { unpinToken } from "./choices.js";
@@ -9,7 +9,7 @@ import { colours, differenceColours } from "./colour_tables.js";
 import { hasOwnScales } from "./compare.js";
 import { find, findAll, setText } from "./dom.js";
 import { showLegend } from "./legend.js";
-import { fittedScale, lookOf, quantityOf, smallLook } from "./look.js";
+import { ATTENTION, attentionScale, fittedScale, isHeldFor, lookOf, quantityOf, smallLook } from "./look.js";
 import { reasonOf, setState } from "./messages.js";
 import { clamped, differenceOfMaps, digits, percent } from "./numbers.js";
 import { activePane, isDouble, isHiding, page, shownPanes, store, timings } from "./page.js";
@@ -23,8 +23,9 @@ import { nameOf, queryOf } from "./token_names.js";
 import { isFarLook, tokenOf, valueOf } from "./tokens.js";
 import { controls, panels, probes } from "./widgets.js";
 
-const OWN_SCALES = "Each has its own scale.";
+const OWN_SCALES = "Each has its own scale.", HELD_SCALE = "All are on the scale that is held.";
 // Heads that are named for what they attend to.
+const POINTED = "The square you point at asks; bright squares are where it looks.";
 const NAMED_HEADS = 3;
 const HIDING_HINT = "Click a head to switch it off, a layer’s first cell for all of its heads.";
 
@@ -85,12 +86,11 @@ function drawViews() {
       values,
       drawn: visibleValues,
       scaled: pane.scaleValues(visibleValues),
-      chosen: pane.scaleValues(pane.withoutIdentity(pane.query, pane.values(pane.query))),
       signed: pane.isSigned(shownQuery),
     };
   });
   // Two maps of the same quantity share a scale, unless each is to have its own.
-  const isKnown = maps.every(({ scaled, chosen }) => scaled && chosen);
+  const isKnown = maps.every(({ scaled }) => scaled);
   const isShared = maps.length > 1 && !hasOwnScales() && isKnown && quantityOf(maps[0]) === quantityOf(maps[1]);
   for (const group of isShared ? [maps] : maps.map((map) => [map])) {
     const scale = scaleOf(group);
@@ -103,7 +103,7 @@ function drawViews() {
   page.moveTime = 0;
   if (activePane().alone) return;
   const map = maps.find(({ pane }) => pane.index === page.active) ?? maps[0];
-  controls.showScale(store.state, map.scale);
+  controls.showScale(store.state, map.scale, quantityOf(map));
   showPins(
     find("pins"),
     map.pane.hasToken ? map.pane.view.pins : [],
@@ -111,24 +111,27 @@ function drawViews() {
     unpinToken,
   );
   if (!page.hovered && maps.length === 1 && maps[0].values && isFarLook(map.pane.view, map.pane.facts)) playOpening(map.pane);
-  const token = tokenOf(map.query, map.pane.facts, map.pane.model) ?? map.pane.facts.start;
+  if (isFarLook(map.pane.view, map.pane.facts) && !isHiding())
+    showLead(isEqual(map.query, map.pane.facts.look?.query) ? `${map.pane.facts.look?.sentence} Point anywhere to ask.` : POINTED);
+  // Where squares are hidden, no square asks that nobody chose.
+  const asking = isHiding() ? store.asked[page.active].query : map.query;
+  const token = tokenOf(asking, map.pane.facts, map.pane.model) ?? map.pane.facts.start;
   for (const part of findAll(".vx-whole")) setText(part, wholeName(map.pane.view));
   showSheet(map.pane, token);
-  showStrip(map.pane, token, colours[store.state.colormap], smallLook(), fittedScale);
+  showStrip(map.pane, token, colours[store.state.colormap], smallLook(), attentionScale);
   probes.follow(activePane(), page.hovered?.pane === activePane() ? page.hovered.query : null);
 }
 
 /**
- * One scale for maps. While the pointer moves, its kind is that of the chosen tokens: otherwise, one map would look like several.
+ * One scale for maps. A map under the pointer has the one that it would have if it were chosen.
  * @param {any[]} maps
  */
 function scaleOf(maps) {
   if (!maps.every(({ scaled }) => scaled)) return null;
-  const signed = maps.some((map) => map.signed), isLooking = maps.length === 1 && isFarLook(maps[0].pane.view, maps[0].pane.facts);
+  const signed = maps.some((map) => map.signed), [{ pane: { view, facts }, query }] = maps;
+  const isLooking = maps.length === 1 && isFarLook(view, facts) && isEqual(query, facts.look?.query);
   // Of a far look, what is shown is the one place that gets most.
-  const like = isLooking ? "linear" : maps.every(({ chosen }) => chosen)
-    ? fittedScale(maps.map(({ chosen }) => chosen), { signed }).name : null;
-  return fittedScale(maps.map(({ scaled }) => scaled), { signed, like });
+  return fittedScale(maps.map(({ scaled }) => scaled), { signed, like: isLooking ? "linear" : null, quantity: quantityOf(maps[0]) });
 }
 
 /** @param {any} options */
@@ -149,6 +152,7 @@ function showMap({ pane, query, values, drawn: visibleValues, scaled, scale, sha
     !values && pane.packs.failure
       ? reasonOf(pane.packs.failure)
       : [captionOf(pane, query, values), scaleCaption, outliers, namesOfHidden(pane.view) && WHOLE].filter(Boolean).join(" "),
+    query,
   );
   pane.element.classList.toggle("vx-chosen-pane", isDouble() && pane.index === page.active);
 }
@@ -220,10 +224,11 @@ function showDifference(first, second) {
  */
 function drawPin(canvas, pane, query, like) {
   const visibleValues = pane.withoutIdentity(query, pane.values(query)), { colormap } = store.state;
+  const options = { signed: pane.isSigned(query), like, quantity: quantityOf({ pane, query }) };
   pane.painter.draw(
     canvas,
     visibleValues?.subarray(pane.attention.prefix),
-    visibleValues && fittedScale([pane.scaleValues(visibleValues)], { signed: pane.isSigned(query), like }),
+    visibleValues && fittedScale([pane.scaleValues(visibleValues)], options),
     colours[colormap],
     smallLook(),
   );
@@ -246,7 +251,7 @@ function showSheet(pane, token) {
     layer: valueOf(view, "layer", facts),
     head,
     shared: store.state.shared_scale,
-    fittedScale,
+    fittedScale: attentionScale,
     colours: colours[store.state.colormap],
     direction: valueOf(view, "direction", facts) ?? "row",
     fusion: typeof head === "string" ? head : (page.sheet.request?.fusion ?? "mean"),
@@ -280,7 +285,7 @@ function showCell(pane, token, count) {
   const hasFocus = document.activeElement === find("sheet"), { facts, view } = pane;
   const layer = valueOf(view, "layer", facts), head = valueOf(view, "head", facts);
   const cell = page.hoveredCell ?? (hasFocus && layer !== undefined && head !== undefined ? { layer, head } : null);
-  const hint = isHiding() ? HIDING_HINT : store.state.shared_scale ? "" : OWN_SCALES;
+  const hint = isHiding() ? HIDING_HINT : isHeldFor(ATTENTION) ? HELD_SCALE : store.state.shared_scale ? "" : OWN_SCALES;
   setText(find("cell"), cell ? sentenceOfCell(pane, cell, token) : count && !effects() ? sentenceOfMarked(pane, token, count) : hint);
 }
 

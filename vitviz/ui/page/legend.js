@@ -29,7 +29,7 @@ export function showLegend(pane, scale, values, table, quantity, sharing = "") {
   pane.find("ramp").style.background = gradient(composited(table, pane.painter.ground(look), look, scale.signed));
   pane.find("quantity").textContent = quantity;
   const name = pane.find("scale-name");
-  setText(name, `${title.toLowerCase()} scale${sharing}`);
+  setText(name, `${title.toLowerCase()}${sharing}`);
   name.title = SCALES[scale.automatic && !sharing ? "" : scale.name].help;
   // Unless something else is said, a scale is linear.
   name.hidden = scale.name === "linear" && !sharing;
@@ -42,6 +42,6 @@ export function showLegend(pane, scale, values, table, quantity, sharing = "") {
 export function legendTexts(pane) {
   const [low, high, quantity, scale] = ["low", "high", "quantity", "scale-name"].map((name) => pane.find(name).textContent);
   const [below, above] = ["below", "above"].map((name) => !pane.find(name).hidden);
-  const texts = [quantity, scale].filter(Boolean);
+  const texts = [quantity, scale.replace(/^[^,]+/, "$& scale")].filter(Boolean);
   return [below ? `◄ ${low}` : low, above ? `${high} ►` : high, texts.join(", ")];
 }

@@ -1,7 +1,7 @@
 // How maps are coloured: the scale and the look of the state.
 
 import { colours } from "./colour_tables.js";
-import { isHiding, store } from "./page.js";
+import { isHiding, page, store } from "./page.js";
 import { fitScale } from "./scales.js";
 
 export function lookOf() {
@@ -20,18 +20,37 @@ export function lookOfPanels() {
 }
 
 /**
+ * Whether a scale is held for maps of this quantity.
+ * @param {string} quantity
+ */
+export function isHeldFor(quantity) {
+  if (store.state.low === null && store.state.high === null) return false;
+  // A link does not say for which: for that of its map, which is drawn first.
+  page.heldQuantity ||= quantity;
+  return quantity === page.heldQuantity;
+}
+
+/**
  * The scale of the state, fitted to maps.
  * @param {Numbers[]} maps
- * @param {ScaleOptions=} options
+ * @param {ScaleOptions & { quantity?: string }} options a scale that is held is that of maps of one quantity, without a sign
  */
-export function fittedScale(maps, options) {
-  const { scale, percentiles, low, high } = store.state;
-  // A scale that is held is that of maps without a sign.
-  return fitScale(scale, maps, { percentiles, ...(!options?.signed && { low, high }), ...options });
+export function fittedScale(maps, { quantity = "", ...options } = {}) {
+  const { scale, percentiles, low, high } = store.state, isHeld = quantity !== "" && isHeldFor(quantity);
+  const name = isHeld || (low === null && high === null) ? scale : null;
+  return fitScale(name, maps, { percentiles, ...(isHeld && !options.signed && { low, high }), ...options });
 }
+
+export const ATTENTION = "attention weight";
+
+/**
+ * That of maps of attention.
+ * @type {FitScale}
+ */
+export const attentionScale = (maps, options) => fittedScale(maps, { quantity: ATTENTION, ...options });
 
 /** @param {any} options */
 export const quantityOf = ({ pane, query }) => pane.metadata(query).quantity ?? QUANTITIES[pane.view.method] ?? "";
 
 /** @type {Record<string, string>} */
-const QUANTITIES = { attention: "attention weight", rollout: "share of the rollout" };
+const QUANTITIES = { attention: ATTENTION, rollout: "share of the rollout" };

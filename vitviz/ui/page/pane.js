@@ -290,16 +290,18 @@ export class Pane {
     // Nothing asks where squares are hidden.
     const queryMarks = this.hasToken && !look.isBare ? [{ token: tokenOf(query, this.facts, this.model), colour: "white" }] : [];
     const { look: far } = this.facts, isFar = far && !look.isBare && isFarLook(this.view, this.facts) && isEqual(query, far.query);
-    const end = isFar && values ? /** @type {Cell} */ (queryOf(this.attention.strongest(values), this.facts)) : null;
-    const arc = isFar && end ? /** @type {[Cell, Cell]} */ ([far.query, end]) : null;
+    const strongest = values && /** @type {Cell} */ (queryOf(this.attention.strongest(values), this.facts));
+    const arc = isFar && strongest ? /** @type {[Cell, Cell]} */ ([far.query, strongest]) : null;
     this.drawing = { patches, scale, table, look, marks: [...marks, ...queryMarks], arc };
     fitCanvas(canvas, this.painter.ratio);
-    // What asks and what is looked at is seen through the legend.
+    // What asks and what is looked at is seen through the legend, which fades where the pointer asks below it.
     const foot = canvas.height - FOOT_PIXELS * canvas.width / (canvas.clientWidth || 1), { hovered } = page;
-    this.element.classList.toggle("vx-low", [query, end, hovered?.pane === this ? hovered.query : null].some((cell) => {
+    const isLow = (/** @type {any} */ cell) => {
       const [, top, , height] = Array.isArray(cell) ? this.painter.patchRectangle(cell, canvas.width, canvas.height) : [0, 0, 0, 0];
       return top + height > foot;
-    }));
+    };
+    this.element.classList.toggle("vx-seen-through", [query, strongest].some(isLow));
+    this.element.classList.toggle("vx-under", isLow(hovered?.pane === this ? hovered.query : null));
     // On a phone, the layers stay below the stage.
     if (this.index === 0) root.style.setProperty("--vx-picture-height", canvas.parentElement?.style.height ?? "");
     this.drawOn(canvas, this.painter, look);
@@ -354,11 +356,15 @@ export class Pane {
     this.find("badge").title = this.find("badge").textContent;
   }
 
-  /** @param {string} text */
-  setStatus(text) {
+  /**
+   * @param {string} text
+   * @param {Query=} query of the map
+   */
+  setStatus(text, query = this.view && this.query) {
     setText(this.find("status"), text);
     // What a screen reader reads with every arrow key: the token that asks, and the strongest patch.
-    const [strongest] = /Strongest: .* with [^ ]*/.exec(text) ?? [text], token = this.hasToken && this.facts ? this.token : null;
+    const [strongest] = /Strongest: .* with [^ ]*/.exec(text) ?? [text];
+    const token = this.hasToken && this.facts ? tokenOf(query, this.facts, this.model) : null;
     setText(this.find("live"), `${token === null ? "" : `${nameOf(queryOf(token, this.facts))}. `}${strongest}`);
   }
 

@@ -6,8 +6,8 @@ import { labelOf } from "./class_names.js";
 import { createButton, find, root, setText } from "./dom.js";
 import { canHide } from "./hiding.js";
 import { offeredMethods } from "./map_sources.js";
-import { activeTarget, isHiding, page, store } from "./page.js";
-import { isFarLook } from "./tokens.js";
+import { activeTarget, isDouble, isHiding, page, panes, store } from "./page.js";
+import { classOf, isFarLook } from "./tokens.js";
 import { METHODS } from "./settings.js";
 
 // By the group of their methods; hiding has none. Of a class in quotes, of whether another token asks than the classifier's, of
@@ -92,8 +92,14 @@ export class Questions {
       tab.tabIndex = name === chosen ? 0 : -1;
     }
     const isOther = ![undefined, "cls"].includes(view.parameters.query);
-    showLead(!isHiding() && isFarLook(view, facts) ? `${facts.look?.sentence} Point anywhere to ask.`
-      : chosen === "target" && isUnasked ? WHAT_TO_ASK[Number(model.reads_text)]
-        : QUESTIONS[chosen].lead(quoted || like, isOther, facts.prefix[0], best !== undefined));
+    const names = isDouble() && chosen === "target" ? panes.map(({ view: each, facts: of, model: its }) => {
+      const index = of && classOf(each, of);
+      return index === undefined ? "" : `“${labelOf(its, index).split(",")[0]}”`;
+    }) : [];
+    if (names.every(Boolean) && names[0] !== names[1])
+      return showLead(`Bright squares speak for ${names[0]} in A, and for ${names[1]} in B.`);
+    // That of a far look goes with the pointer.
+    if (isHiding() || !isFarLook(view, facts)) showLead(chosen === "target" && isUnasked ? WHAT_TO_ASK[Number(model.reads_text)]
+      : QUESTIONS[chosen].lead(quoted || like, isOther, facts.prefix[0], best !== undefined));
   }
 }

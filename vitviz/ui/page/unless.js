@@ -44,11 +44,11 @@ export class Unless {
     find("unless").hidden = true;
     if (!isShown) return;
     const { flip } = facts, isCovered = flip && isEqual(view.patches_off, flip.patches), count = flip?.patches.length;
+    const squares = count === 1 ? "this square" : `these ${count} squares`;
     const name = flip && labelOf(model, flip.after.index).split(",")[0], isNone = count === 0;
     setText(find("unless"), !flip ? (facts.flips === "on request" ? "Find squares without which it says something else" : "")
       : isNone ? "Covering half of the squares, in the order of Why, does not change what it says."
-        : `Cover ${count === 1 ? "this square" : `these ${count} squares`} and it says ${name}, ${
-          wholePercent(flip.after.probability)}.`);
+        : `${isCovered ? `Without ${squares},` : `Cover ${squares} and`} it says ${name}, ${wholePercent(flip.after.probability)}.`);
     find("unless").hidden = !find("unless").textContent;
     find("unless").disabled = Boolean(isNone || isCovered);
     const isExample = SETTINGS.examples.some(({ id, is_covered: opensCovered }) => opensCovered && id === page.openedPicture);
