@@ -27,7 +27,7 @@ from tests.driver import (
 from tests.ui.answers import Library, check_page
 from vitviz import Analysis
 from vitviz.errors.number_text import digits
-from vitviz.visualization.scales import FittedScale, fit
+from vitviz.visualization.scales import fit
 
 pytestmark = pytest.mark.browser
 
@@ -61,22 +61,21 @@ def test_patches_and_names_above_the_picture_are_asked_by_a_click(
     assert first_view(page)["parameters"] == {}
 
 
-def test_one_map_keeps_its_kind_of_scale_while_the_pointer_moves(
+def test_a_map_under_the_pointer_looks_as_it_does_after_a_click(
     browser: Browser, address: str, example: Analysis
 ) -> None:
-    def own(row: int, column: int) -> FittedScale:
-        return fit(None, [example.attention(4, query=(row, column)).values.double().numpy()])
-
-    chosen, others = (3, 3), ((3, 6), (5, 3))
-    assert [own(*patch).scale.name for patch in (chosen, *others)] == ["robust", "linear", "linear"]
-    with page_at(browser, address, "method=attention&p.layer=4&p.query=3,3") as page:
+    kinds = {(3, 3): "robust", (3, 6): "linear", (5, 3): "linear"}
+    for patch, kind in kinds.items():
+        assert fit(None, [example.attention(4, query=patch).values.double().numpy()]).scale.name == kind
+    with page_at(browser, address, "method=attention&p.layer=4&p.query=0,0") as page:
         legend = page.locator(".vx-pane").first.locator(".vx-legend")
-        for patch in others:
+        for patch, kind in kinds.items():
             canvas(page).hover(position=patch_position(page, example, *patch))
             expect(caption(page)).to_contain_text(f"Attention from patch {patch}")
-            expect(legend).to_contain_text("robust scale")
-        click_patch(page, example, *patch)
-        expect(legend).to_contain_text("linear scale")
+            expect(legend.locator(".vx-scale-name")).to_have_text(kind)
+            previewed = legend.inner_text()
+            click_patch(page, example, *patch)
+            assert legend.inner_text() == previewed
 
 
 def test_what_the_model_does_not_see_is_dimmed_and_cannot_be_asked(

@@ -357,7 +357,7 @@ def test_all_of_it_is_done_by_keys_alone(browser: Browser, registers: SmallApp) 
         press(".vx-other", "ArrowDown")
         heads = [view["parameters"].get("head", "mean") for view in state(page)["views"]]
         assert state(page)["layout"] == "two" and heads[0] != heads[1]
-        # On its way, the first map becomes one about a class, which has others.
+        # On its way, the first map becomes one about a class, which has others, and gives the place back.
         press(".vx-other-kind", *["ArrowDown"] * 4, back=True)
         first, second = state(page)["views"]
         assert first["picture"] != second["picture"]
@@ -376,7 +376,7 @@ def test_all_of_it_is_done_by_keys_alone(browser: Browser, registers: SmallApp) 
         keys.press("Escape")
         expect(page.locator("[data-act=figure]")).to_be_focused()
         press("[data-act=link]", "Enter", back=True)
-        expect(page.locator(".vx-code")).to_contain_text("method=relevance")
+        expect(page.locator(".vx-code")).to_contain_text("method=attention")
         keys.press("Escape")
         expect(page.locator("[data-panel=save] > summary")).to_be_focused()
 

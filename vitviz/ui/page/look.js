@@ -11,7 +11,7 @@ export function lookOf() {
 }
 
 /** The look of a map on a small picture. */
-export const smallLook = () => ({ ...lookOf(), part: undefined, grid: false, isBare: false });
+export const smallLook = () => ({ ...lookOf(), drain: store.state.drain, part: undefined, grid: false, isBare: false });
 
 /** The colours, scale function and look of maps on small pictures, and a key that changes with any of them. */
 export function lookOfPanels() {

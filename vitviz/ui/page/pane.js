@@ -301,7 +301,7 @@ export class Pane {
       return top + height > foot;
     };
     this.element.classList.toggle("vx-seen-through", [query, strongest].some(isLow));
-    this.element.classList.toggle("vx-under", isLow(hovered?.pane === this ? hovered.query : null));
+    this.element.classList.toggle("vx-faint", isLow(hovered?.pane === this ? hovered.query : null));
     // On a phone, the layers stay below the stage.
     if (this.index === 0) root.style.setProperty("--vx-picture-height", canvas.parentElement?.style.height ?? "");
     this.drawOn(canvas, this.painter, look);
