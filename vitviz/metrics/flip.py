@@ -83,9 +83,8 @@ class FlipSearch:
                 patches = rest if self._flips(rest) else patches
             size //= 2
         while True:
-            leads = self._leads([_rest(patches, [patch]) for patch in patches])
-            ranked = sorted(zip(leads, patches, strict=True), reverse=True)
-            spare = [patch for lead, patch in ranked if lead >= self.margin]
+            leads = zip(self._leads([_rest(patches, [patch]) for patch in patches]), patches, strict=True)
+            spare = [patch for lead, patch in sorted(leads, reverse=True) if lead >= self.margin]
             if not spare:
                 return patches
             # Each alone is not needed, but together they may be.
