@@ -30,7 +30,9 @@ for (const chosen of [null, "linear", "log", "rank"]) {
     const others = fitScale(null, [second]);
     assert.deepEqual(fittedScale([second], { quantity: "attention weight" }).ends, others.ends);
     assert.deepEqual(fittedScale([second]).ends, others.ends);
-    holdScale(null, "relevance");
+    // Another one may be held before it is released.
+    holdScale(others, "attention weight");
+    holdScale(null, "attention weight");
     const { scale, low, high } = store.state;
     assert.deepEqual([scale, low, high], [chosen, null, null]);
   });

@@ -276,7 +276,7 @@ def far_look(analysis: Analysis, name: str) -> dict[str, Any] | None:
 
 
 def flips(analysis: Analysis) -> str | None:
-    """When the page searches for squares that change the answer: meanwhile, or where asked to; None if it cannot."""
+    """When the page searches for squares that change the answer: meanwhile, or on request; None if it cannot."""
     if not analysis.model.gives_probabilities or len(analysis.model.labels) < 2:
         return None
     cost = (analysis.model.parameters or 0) * analysis.trace.layout.token_count

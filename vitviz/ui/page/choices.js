@@ -77,8 +77,9 @@ export function forgetChoices() {
   for (const name of Object.keys(latestMethods)) delete latestMethods[name];
   store.asked = [{}, {}];
   hidden = { views: [], asked: {} };
+  scaleBefore = replaced = null;
   page.active = 0;
-  page.ownMethod = "";
+  page.ownMethod = page.heldQuantity = "";
 }
 
 /**
@@ -166,10 +167,10 @@ let scaleBefore = null;
  * @param {string} quantity
  */
 export function holdScale(fitted, quantity) {
-  const { scale } = store.state;
+  const { scale, low } = store.state;
+  if (fitted && low === null) scaleBefore = scale;
   page.heldQuantity = fitted ? quantity : "";
   store.patch(fitted ? { scale: fitted.name, low: fitted.low, high: fitted.high } : { scale: scaleBefore, low: null, high: null });
-  scaleBefore = fitted && scale;
 }
 
 // Both views, and what is asked of the second, while the layout shows only the first; once that has changed, the second has

@@ -12,27 +12,28 @@ import { METHODS } from "./settings.js";
 
 // By the group of their methods; hiding has none. Of a class in quotes, of whether another token asks than the classifier's, of
 // the first token that is no patch, and of whether the model names classes.
-/** @type {Record<string, { title: string, lead: (quoted: string, isOther: boolean, start: string, hasClasses: boolean) => string }>} */
+/** @typedef {{ quoted: string, isOther: boolean, start: string, hasClasses: boolean }} LeadFacts */
+/** @type {Record<string, { title: string, lead: (about: LeadFacts) => string }>} */
 export const QUESTIONS = {
   token: {
     title: "Where it looks",
-    lead: (_, isOther, start) =>
+    lead: ({ isOther, start }) =>
       `${isOther || start !== "cls" ? "The square you point at asks" : "CLS, the token that carries the answer, asks"}; `
       + "bright squares are where it looks.",
   },
   target: {
     title: "Why",
-    lead: (quoted, isOther, _, hasClasses) => `Bright squares speak for ${quoted || "what is asked about"}`
+    lead: ({ quoted, isOther, hasClasses }) => `Bright squares speak for ${quoted || "what is asked about"}`
       + `${isOther ? ", as the chosen square sees it" : ""}.${hasClasses ? " Click a prediction to ask about another class." : ""}`,
   },
   layers: {
     title: "All layers",
-    lead: (_, isOther) =>
+    lead: ({ isOther }) =>
       `Squares that could have influenced ${isOther ? "the chosen one" : "the result"} over all layers, whatever the class.`,
   },
   hide: {
     title: "Unless",
-    lead: (_, __, ___, hasClasses) => "Paint over squares to hide them from the model, and see "
+    lead: ({ hasClasses }) => "Paint over squares to hide them from the model, and see "
       + `${hasClasses ? "its answer" : "the likeness"} change. A click shows one again.`,
   },
 };
@@ -100,6 +101,6 @@ export class Questions {
       return showLead(`Bright squares speak for ${names[0]} in A, and for ${names[1]} in B.`);
     // That of a far look goes with the pointer.
     if (isHiding() || !isFarLook(view, facts)) showLead(chosen === "target" && isUnasked ? WHAT_TO_ASK[Number(model.reads_text)]
-      : QUESTIONS[chosen].lead(quoted || like, isOther, facts.prefix[0], best !== undefined));
+      : QUESTIONS[chosen].lead({ quoted: quoted || like, isOther, start: facts.prefix[0], hasClasses: best !== undefined }));
   }
 }
