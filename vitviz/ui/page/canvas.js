@@ -2,6 +2,7 @@
 
 import { faded, interpolated, paintPixels } from "./colours.js";
 import { contextOf, create } from "./dom.js";
+import { range } from "./numbers.js";
 
 const DIMMED = "rgba(0, 0, 0, 0.65)";
 const GRID_LINE = "rgba(255, 255, 255, 0.35)";
@@ -58,10 +59,18 @@ function drain(picture) {
  */
 export function crossOut(context, [x, y, width, height], lineWidth) {
   Object.assign(context, { fillStyle: "rgba(0, 0, 0, 0.8)", strokeStyle: "white", lineWidth }).fillRect(x, y, width, height);
+  strokeLines(context, [[x, y, x + width, y + height], [x, y + height, x + width, y]]);
+}
+
+/**
+ * @param {CanvasRenderingContext2D} context
+ * @param {number[][]} lines from where to where each goes
+ */
+function strokeLines(context, lines) {
   context.beginPath();
-  for (const [from, to] of [[y, y + height], [y + height, y]]) {
-    context.moveTo(x, from);
-    context.lineTo(x + width, to);
+  for (const [x, y, toX, toY] of lines) {
+    context.moveTo(x, y);
+    context.lineTo(toX, toY);
   }
   context.stroke();
 }
@@ -183,10 +192,8 @@ export class Painter {
    * @param {number} height
    */
   drawDivider(context, x, height) {
-    for (const [style, width] of /** @type {[string, number][]} */ ([["black", 4], ["white", 2]])) {
-      context.fillStyle = style;
-      context.fillRect(x - width / 2, 0, width, height);
-    }
+    for (const [fillStyle, width] of /** @type {[string, number][]} */ ([["black", 4], ["white", 2]]))
+      Object.assign(context, { fillStyle }).fillRect(x - width / 2, 0, width, height);
   }
 
   /**
@@ -209,22 +216,10 @@ export class Painter {
    * @param {any} pair
    */
   drawGrid(context, [left, top, right, bottom]) {
-    const { rows, columns } = this.facts;
-    context.strokeStyle = GRID_LINE;
-    context.lineWidth = 1;
-    context.beginPath();
-    for (let row = 0; row <= rows; row++) {
-      const y = top + row * (bottom - top) / rows;
-      context.moveTo(left, y);
-      context.lineTo(right, y);
-    }
-    for (let column = 0; column <= columns; column++) {
-      const x = left + column * (right - left) / columns;
-      context.moveTo(x, top);
-      context.lineTo(x, bottom);
-    }
-    context.stroke();
-    const across = (right - left) / columns, down = (bottom - top) / rows;
+    const { rows, columns } = this.facts, across = (right - left) / columns, down = (bottom - top) / rows;
+    const heights = range(rows + 1).map((row) => top + row * down), places = range(columns + 1).map((column) => left + column * across);
+    Object.assign(context, { strokeStyle: GRID_LINE, lineWidth: 1 });
+    strokeLines(context, [...heights.map((y) => [left, y, right, y]), ...places.map((x) => [x, top, x, bottom])]);
     if (Math.min(across, down) >= MIN_NUMBERED_PIXELS) this.number(context, left, top, across, down);
   }
 
@@ -243,9 +238,9 @@ export class Painter {
       context.fillText(text, x, y);
     };
     Object.assign(context, { textAlign: "center", textBaseline: "top" });
-    for (let column = 1; column < this.facts.columns; column++) write(String(column), left + (column + 0.5) * across, top + 2);
+    for (const column of range(this.facts.columns).slice(1)) write(String(column), left + (column + 0.5) * across, top + 2);
     Object.assign(context, { textAlign: "left", textBaseline: "middle" });
-    for (let row = 0; row < this.facts.rows; row++) write(String(row), left + 3, top + (row + 0.5) * down);
+    for (const row of range(this.facts.rows)) write(String(row), left + 3, top + (row + 0.5) * down);
   }
 
   /**
@@ -271,11 +266,9 @@ export class Painter {
    */
   mark(canvas, cell, colour, stroke, isDashed = false) {
     const context = contextOf(canvas), rectangle = this.patchRectangle(cell, canvas.width, canvas.height);
-    for (const [style, width] of [["black", 2.5 * stroke], [colour, stroke]]) {
-      context.strokeStyle = style;
-      context.lineWidth = width;
-      context.setLineDash(isDashed && style === colour ? [3 * stroke, 3 * stroke] : []);
-      context.strokeRect(...rectangle);
+    for (const [strokeStyle, lineWidth] of [["black", 2.5 * stroke], [colour, stroke]]) {
+      context.setLineDash(isDashed && strokeStyle === colour ? [3 * stroke, 3 * stroke] : []);
+      Object.assign(context, { strokeStyle, lineWidth }).strokeRect(...rectangle);
     }
     context.setLineDash([]);
   }

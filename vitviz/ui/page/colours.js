@@ -12,11 +12,9 @@ export const DIFFERENCE = "coolwarm";
  */
 export function readColours(tables) {
   return Object.fromEntries(Object.entries(tables).map(([name, table]) => {
-    const bytes = fromBase64(table), pixels = new Uint32Array(256);
-    for (let step = 0; step < 256; step++) {
-      pixels[step] = (255 << 24) | (bytes[3 * step + 2] << 16) | (bytes[3 * step + 1] << 8) | bytes[3 * step];
-    }
-    return [name, pixels];
+    const bytes = fromBase64(table), pixelOf = (/** @type {number} */ step) =>
+      (255 << 24) | (bytes[3 * step + 2] << 16) | (bytes[3 * step + 1] << 8) | bytes[3 * step];
+    return [name, Uint32Array.from(range(256), pixelOf)];
   }));
 }
 
@@ -91,21 +89,14 @@ export function interpolated(values, rows, columns, times) {
 
 // As in vitviz/visualization/overlays.py: weak values leave the photograph clear.
 const FADE_EXPONENT = 1.5;
-const fadedTables = new Map();
 
 /**
  * A colour table whose weak end is transparent; of signed values, the middle is.
  * @param {ColourTable} colours
  * @param {boolean} signed
  */
-export function faded(colours, signed) {
-  const known = fadedTables.get(colours);
-  if (known) return known;
-  const table = colours.map((pixel, step) => {
-    const strength = signed ? Math.abs(step - 127.5) / 127.5 : step / 255;
-    // The shift by 0 makes the number unsigned.
-    return ((Math.round(255 * strength ** FADE_EXPONENT) << 24) | (pixel & 0xffffff)) >>> 0;
-  });
-  fadedTables.set(colours, table);
-  return table;
-}
+export const faded = (colours, signed) => colours.map((pixel, step) => {
+  const strength = signed ? Math.abs(step - 127.5) / 127.5 : step / 255;
+  // The shift by 0 makes the number unsigned.
+  return ((Math.round(255 * strength ** FADE_EXPONENT) << 24) | (pixel & 0xffffff)) >>> 0;
+});

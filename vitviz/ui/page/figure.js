@@ -8,6 +8,7 @@ import { FIGURE_TEXT, figureLayout } from "./figure_layout.js";
 import { asPng, saveFile } from "./files.js";
 import { legendTexts } from "./legend.js";
 import { notify } from "./messages.js";
+import { drawRaster, filledRaster } from "./mosaic.js";
 import { activePane, isDouble, page, drawnPanes } from "./page.js";
 import { backend } from "./settings.js";
 import { longNameOf, queryOf } from "./token_names.js";
@@ -48,10 +49,8 @@ function panelOfPane(pane) {
   return {
     badge: pane.find("badge").textContent,
     caption: pane.find("status").textContent + hiddenSentence(pane.view),
-    legend: pane.find("legend").hidden ? null : { low, high, quantity, bar: (context, width, height) => {
-      context.imageSmoothingEnabled = false;
-      context.drawImage(barOf(table), 0, 0, width, height);
-    } },
+    legend: pane.find("legend").hidden ? null
+      : { low, high, quantity, bar: (context, width, height) => drawRaster(context, barOf(table), 0, 0, width, height) },
     ratio,
     draw: (context, width, height) => {
       const surface = { width, height, getContext: () => context };
@@ -67,12 +66,7 @@ function panelOfPane(pane) {
  * The colours from the low to the high end as a picture.
  * @param {ColourTable} table
  */
-function barOf(table) {
-  const canvas = createCanvas(table.length, 1), image = contextOf(canvas).createImageData(table.length, 1);
-  new Uint32Array(image.data.buffer).set(table);
-  contextOf(canvas).putImageData(image, 0, 0);
-  return canvas;
-}
+const barOf = (table) => filledRaster(1, table.length, (/** @type {Uint8ClampedArray} */ bytes) => bytes.set(new Uint8Array(table.buffer)));
 
 /**
  * A painter on the original picture.

@@ -2,8 +2,9 @@
 
 import { paintPixels } from "./colours.js";
 import { contextOf, create, createCanvas, whiteCanvas } from "./dom.js";
+import { clamped, range } from "./numbers.js";
 
-const MOSAIC_GAP = 8, MOSAIC_TITLE = 17, MOSAIC_MIN_WIDTH = 88, MOSAIC_MAX_HEIGHT = 640;
+const MOSAIC_GAP = 8, MOSAIC_NARROW_GAP = 3, MOSAIC_TITLE = 17, MOSAIC_MIN_WIDTH = 88, MOSAIC_MAX_HEIGHT = 640;
 // The width of a saved one, in pixels.
 const MOSAIC_SAVED_WIDTH = 1600;
 
@@ -14,30 +15,23 @@ export class Mosaic {
    *   say(index, across, down) describes a point of a cell, act(index, across, down) handles a click, onLeave() follows
    *   the pointer's leaving
    */
-  constructor(cells, { ratio, columns = null, maxWidth = 200, say, act = null, onLeave = null }) {
+  constructor(cells, { say, act, onLeave, ...shape }) {
     this.cells = cells;
-    this.ratio = ratio;
-    this.columns = columns;
-    this.maxWidth = maxWidth;
-    this.say = say;
-    this.act = act;
-    this.onLeave = onLeave;
+    this.shape = shape;
     this.width = 0;
-    this.hasTitles = cells.some((/** @type {any} */ { title }) => title);
-    this.canvas = create("canvas");
-    this.readout = create("output", { className: "vx-readout" });
-    this.parts = [this.canvas, this.readout];
-    if (act) this.canvas.classList.add("vx-acts");
-    const atCell = (/** @type {any} */ event, /** @type {any} */ run, /** @type {any} */ fallback) => {
+    this.canvas = create("canvas", { className: act ? "vx-acts" : "" });
+    const readout = create("output", { className: "vx-readout" });
+    this.parts = [this.canvas, readout];
+    const atCell = (/** @type {any} */ event, /** @type {any} */ run) => {
       const under = this.cellUnder(event);
-      return under ? run?.(...under) : fallback;
+      return under && run?.(...under);
     };
-    this.canvas.onpointermove = (event) => { this.readout.textContent = atCell(event, this.say, "") ?? ""; };
+    this.canvas.onpointermove = (event) => { readout.textContent = atCell(event, say) ?? ""; };
     this.canvas.onpointerleave = () => {
-      this.readout.textContent = "";
+      readout.textContent = "";
       onLeave?.();
     };
-    this.canvas.onclick = (event) => atCell(event, act, null);
+    this.canvas.onclick = (event) => atCell(event, act);
   }
 
   /**
@@ -45,16 +39,12 @@ export class Mosaic {
    * @param {number} width
    */
   places(width) {
-    const title = this.hasTitles ? MOSAIC_TITLE : 0, count = this.cells.length;
-    const columns =
-      this.columns ??
-      Math.max(
-        1,
-        Math.min(count, Math.floor((width + MOSAIC_GAP) / (Math.min(this.maxWidth, MOSAIC_MIN_WIDTH) + MOSAIC_GAP))),
-      );
-    const gap = this.columns ? Math.min(MOSAIC_GAP, 3) : MOSAIC_GAP;
-    const cellWidth = Math.min(this.maxWidth, MOSAIC_MAX_HEIGHT / this.ratio, (width - gap * (columns - 1)) / columns),
-      cellHeight = cellWidth * this.ratio;
+    const title = this.cells.some((each) => each.title) ? MOSAIC_TITLE : 0, count = this.cells.length;
+    const { ratio, columns: fixed, maxWidth = 200 } = this.shape, gap = fixed ? MOSAIC_NARROW_GAP : MOSAIC_GAP;
+    const fitting = Math.floor((width + MOSAIC_GAP) / (Math.min(maxWidth, MOSAIC_MIN_WIDTH) + MOSAIC_GAP));
+    const columns = fixed ?? clamped(fitting, 1, count);
+    const cellWidth = Math.min(maxWidth, MOSAIC_MAX_HEIGHT / ratio, (width - gap * (columns - 1)) / columns),
+      cellHeight = cellWidth * ratio;
     const position = (/** @type {number} */ index) => [
       (index % columns) * (cellWidth + gap),
       title + Math.floor(index / columns) * (cellHeight + title + gap),
@@ -74,7 +64,7 @@ export class Mosaic {
    */
   draw(width, ink) {
     const times = Math.min(2, window.devicePixelRatio || 1), { height, width: usedWidth } = this.places(width);
-    Object.assign(this, { width });
+    this.width = width;
     Object.assign(this.canvas, { width: Math.max(1, Math.round(usedWidth * times)), height: Math.max(1, Math.round(height * times)) });
     Object.assign(this.canvas.style, { width: `${usedWidth}px`, height: `${height}px` });
     this.paint(contextOf(this.canvas), width, times, ink);
@@ -125,7 +115,7 @@ export class Mosaic {
  * @param {number} columns
  * @param {any} fill
  */
-function filledRaster(rows, columns, fill) {
+export function filledRaster(rows, columns, fill) {
   const canvas = createCanvas(columns, rows), context = contextOf(canvas), image = context.createImageData(columns, rows);
   fill(image.data);
   context.putImageData(image, 0, 0);
@@ -139,7 +129,7 @@ function filledRaster(rows, columns, fill) {
  * @param {any} colourOf
  */
 export const rasterOf = (rows, columns, colourOf) => filledRaster(rows, columns, (/** @type {Uint8ClampedArray} */ bytes) => {
-  for (let index = 0; index < rows * columns; index++) bytes.set([...colourOf(index), 255], 4 * index);
+  for (const index of range(rows * columns)) bytes.set([...colourOf(index), 255], 4 * index);
 });
 
 /**
