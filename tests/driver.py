@@ -168,7 +168,7 @@ RESTART = """(link) => {
     find(".vx-shot").close();
     for (const part of root.querySelectorAll("details:not(.vx-probe-table)")) part.open = false;
     for (const field of root.querySelectorAll(".vx-search, .vx-own input")) field.value = "";
-    find(".vx-search").oninput();
+    find(".vx-search").dispatchEvent(new Event("input"));
     find(".vx-compare-scale").checked = false;
     scrollTo(0, 0);
     history.pushState(null, "", link);

@@ -122,10 +122,9 @@ export function showLayer(layer) {
 
 /**
  * Show a head of a layer, with the attention map if the current method has no single heads.
- * @param {number} layer
- * @param {Head} head
+ * @param {{ layer: number, head: Head }} cell
  */
-export function showHeadOfLayer(layer, head) {
+export function showHeadOfLayer({ layer, head }) {
   const { method } = activeView();
   if (!hasParameter(method, "layer") || !hasParameter(method, "head")) chooseMethod("attention");
   setParameter("head", head);

@@ -3,7 +3,7 @@
 import { FUSIONS } from "./attention.js";
 import { chooseLayout, chooseMethod, chooseOther, chooseModel, choosePicture, chooseTarget, showHead, showLayer } from "./choices.js";
 import { labelOf } from "./class_names.js";
-import { find, setText } from "./dom.js";
+import { find, listenTo, setText } from "./dom.js";
 import { offeredMethods } from "./map_sources.js";
 import { range } from "./numbers.js";
 import { isDouble, isHiding, page, panes, store } from "./page.js";
@@ -93,7 +93,7 @@ export class Comparison {
     this.kind = "";
     /** @type {Offer[]} */
     this.offers = [];
-    find("compare-open").onclick = find("compare-end").onclick = () => {
+    const toggle = () => {
       this.kind = "";
       page.active = isDouble() ? 0 : 1;
       // A click on a map chooses it there, and hides nothing.
@@ -103,10 +103,13 @@ export class Comparison {
       if (isDouble()) this.kind = "head";
       if (isDouble() && isEqual(store.state.views[0], store.state.views[1])) this.start(backend.computes ? "picture" : "head");
     };
-    find("other-kind").onchange = () => this.start(find("other-kind").value);
-    find("other").onchange = () => this.choose(this.offers[find("other").selectedIndex]);
-    find("own_scales").onchange = () => store.patch({ own_scales: find("own_scales").checked });
-    find("difference").onchange = () => chooseLayout(find("difference").checked ? "difference" : "two");
+    listenTo("click", { "compare-open": toggle, "compare-end": toggle });
+    listenTo("change", {
+      "other-kind": ({ target }) => this.start(target.value),
+      other: ({ target }) => this.choose(this.offers[target.selectedIndex]),
+      own_scales: ({ target }) => store.patch({ own_scales: target.checked }),
+      difference: ({ target }) => chooseLayout(target.checked ? "difference" : "two"),
+    });
   }
 
   /**

@@ -2,7 +2,7 @@
 
 import { chooseDivider, chooseMethod, holdScale, setLook, setParameter } from "./choices.js";
 import { colours } from "./colour_tables.js";
-import { create, find, setText } from "./dom.js";
+import { create, find, listenTo, setText } from "./dom.js";
 import { isHeldFor } from "./look.js";
 import { offeredMethods } from "./map_sources.js";
 import { notify } from "./messages.js";
@@ -30,13 +30,15 @@ export class Controls {
     this.fitted = null;
     this.parameters = new ParameterControls(find("parameters"), "vx-parameter", setParameter);
     find("colormap").replaceChildren(...Object.keys(colours).map((name) => new Option(name)));
-    find("method").onchange = () => chooseMethod(find("method").value);
-    find("divider").oninput = () => chooseDivider(Number(find("divider").value));
     find("scale").replaceChildren(
       ...SETTINGS.scales.map(({ name, title, help }) => Object.assign(new Option(title, name ?? ""), { title: help })),
     );
-    find("scale").onchange = () => setLook("scale", find("scale").value || null);
-    find("hold").onchange = () => holdScale(find("hold").checked ? this.fitted : null, this.quantity);
+    listenTo("input", { divider: ({ target }) => chooseDivider(Number(target.value)) });
+    listenTo("change", {
+      method: ({ target }) => chooseMethod(target.value),
+      scale: ({ target }) => setLook("scale", target.value || null),
+      hold: ({ target }) => holdScale(target.checked ? this.fitted : null, this.quantity),
+    });
     for (const input of this.percentileInputs) input.onchange = () => this.choosePercentiles();
     for (const [name, type] of Object.entries(LOOK)) {
       const control = find(name);

@@ -18,6 +18,15 @@ export const find = (name) => element.querySelector(`.vx-${name}`);
 export const findAll = (selector) => [...element.querySelectorAll(selector)];
 
 /**
+ * Let parts of the page act.
+ * @param {"click" | "change" | "input"} event
+ * @param {Record<string, (event: any) => any>} acts by the names of the parts
+ */
+export function listenTo(event, acts) {
+  for (const [name, act] of Object.entries(acts)) find(name)[`on${event}`] = act;
+}
+
+/**
  * An element with properties and children; `role` and names with a dash are attributes.
  * @template {keyof HTMLElementTagNameMap} Tag
  * @param {Tag} tag

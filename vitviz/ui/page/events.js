@@ -4,9 +4,9 @@ import { retryFailed } from "./analyses.js";
 import {
   chooseToken, pinToken, play, setLook, showHead, showHeadOfLayer, showLayer,
 } from "./choices.js";
-import { element, find, root } from "./dom.js";
+import { element, find, listenTo, root } from "./dom.js";
 import { hidePatch, isHidden, switchHead } from "./hiding.js";
-import { hideLens, showLens } from "./lens.js";
+import { showLens } from "./lens.js";
 import { closeMenus, listenToMenus } from "./menus.js";
 import { notify } from "./messages.js";
 import { clamped } from "./numbers.js";
@@ -124,7 +124,7 @@ function moveCell(event) {
   const layer = layerNow() + (down ?? 0), next = column + (across ?? 0);
   if (isEnter) switchHead({ layer, head: head ?? "mean" });
   else if (layer >= 0 && layer < facts.layers && next >= 0 && next <= facts.heads)
-    showHeadOfLayer(layer, next === 0 ? page.sheet?.request.fusion ?? "mean" : next - 1);
+    showHeadOfLayer({ layer, head: next === 0 ? page.sheet?.request.fusion ?? "mean" : next - 1 });
   event.preventDefault();
   event.stopPropagation();
 }
@@ -160,41 +160,34 @@ export function listen() {
     if (!relatedTarget && !/** @type {Element} */ (target).checkVisibility()) activePane().find("canvas").focus({ preventScroll: true });
   });
 
-  find("sheet").onpointermove = (/** @type {any} */ event) => {
-    page.hoveredCell = cellUnder(event);
+  const hoverCell = (/** @type {any} */ event) => {
+    page.hoveredCell = event.type === "pointerleave" ? null : cellUnder(event);
     requestDraw();
-    const lens = page.sheet?.lensOf(page.hoveredCell);
-    if (lens) showLens(...lens, event);
-    else hideLens();
+    showLens(page.sheet?.lensOf(page.hoveredCell) ?? null, event);
   };
-  find("sheet").onpointerleave = () => {
-    page.hoveredCell = null;
-    hideLens();
-    requestDraw();
-  };
-  find("sheet").onclick = (/** @type {any} */ event) => {
-    const under = cellUnder(event);
-    if (!under) return;
-    if (event.altKey || isHiding()) switchHead(under);
-    else showHeadOfLayer(under.layer, under.head);
-  };
-  find("skip").onclick = () => panes[0].find("canvas").focus();
-  find("retry").onclick = retryFailed;
-  find("stop").onclick = () => (requests.running ? requests : films).stop();
-  find("play").onclick = play;
-  find("project").onclick = () => {
-    closeMenus();
-    project(true);
-  };
-  find("project-end").onclick = () => project(false);
+  Object.assign(find("sheet"), { onpointermove: hoverCell, onpointerleave: hoverCell, onkeydown: moveCell });
+  listenTo("click", {
+    sheet: (event) => {
+      const under = cellUnder(event);
+      if (under) (event.altKey || isHiding() ? switchHead : showHeadOfLayer)(under);
+    },
+    skip: () => panes[0].find("canvas").focus(),
+    retry: retryFailed,
+    stop: () => (requests.running ? requests : films).stop(),
+    play,
+    project: () => {
+      closeMenus();
+      project(true);
+    },
+    "project-end": () => project(false),
+    "notice-close": () => notify(""),
+    theme: () => {
+      setTheme(getComputedStyle(document.body).backgroundColor !== "rgb(15, 17, 22)");
+      requestDraw();
+    },
+  });
   listenToStrip(showLayer, layerNow);
   listenToMenus();
-  find("sheet").onkeydown = moveCell;
-  find("notice").lastElementChild.onclick = () => notify("");
-  find("theme").onclick = () => {
-    setTheme(getComputedStyle(document.body).backgroundColor !== "rgb(15, 17, 22)");
-    requestDraw();
-  };
   // The canvas has a width of its own, which follows those of its pane and of the window's height.
   panes.forEach((pane) => new ResizeObserver(requestDraw).observe(pane.element));
   addEventListener("resize", requestDraw);

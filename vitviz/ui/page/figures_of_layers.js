@@ -34,7 +34,7 @@ export function layersFigures(measurement, context) {
       {
         say: (layer, cell, value) =>
           `${nameOf(cell)}, layer ${layer}: ${digits(value)}`,
-        act: (layer) => showHeadOfLayer(layer, "mean"),
+        act: (layer) => showHeadOfLayer({ layer, head: "mean" }),
       },
     ),
   ];
@@ -55,7 +55,7 @@ function curves(title, quantity, heads, context, mayBeLog = false) {
       y: value,
       colour: HEAD_COLOUR,
       text: `layer ${layer}, head ${head}: ${digits(value)}${label}`,
-      act: () => showHeadOfLayer(layer, head),
+      act: () => showHeadOfLayer({ layer, head }),
     })),
   );
   const means = heads

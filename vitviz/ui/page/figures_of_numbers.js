@@ -24,7 +24,7 @@ export function matricesFigure({ values, quantity }) {
       const [a, b] = headsAt(across, down);
       return `layer ${layer}, heads ${a} and ${b}: ${digits(valuesAt(values, layer, a)[b])}`;
     },
-    act: (layer, across, down) => showHeadOfLayer(layer, headsAt(across, down)[0]),
+    act: (layer, across, down) => showHeadOfLayer({ layer, head: headsAt(across, down)[0] }),
   }, { wide: true, scale });
 }
 

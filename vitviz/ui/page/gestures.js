@@ -1,6 +1,6 @@
 // Pointers over a picture: they ask, choose and pin squares, or paint over those to hide.
 
-import { hideLens, showLens } from "./lens.js";
+import { showLens } from "./lens.js";
 import { range } from "./numbers.js";
 import { queryOf } from "./token_names.js";
 
@@ -80,7 +80,7 @@ export function listenToPicture(pane) {
     if (isTouch && (isSweeping || (first && isPainting)) && pane.tokenAt(event) !== null) {
       const edges = canvas.getBoundingClientRect(), scale = canvas.width / edges.width;
       const point = [(event.clientX - edges.left) * scale, (event.clientY - edges.top) * scale];
-      showLens(() => canvas, /** @type {[number, number]} */ (point), FINGER_TIMES, event);
+      showLens([() => canvas, /** @type {[number, number]} */ (point), FINGER_TIMES], event);
     }
   };
   canvas.onpointerup = canvas.onpointercancel = (/** @type {PointerEvent} */ event) => {
@@ -92,7 +92,7 @@ export function listenToPicture(pane) {
     const token = isSweeping && event.type === "pointerup" ? pane.tokenAt(event) : null;
     isSweeping = false;
     if (event.pointerType === "touch") {
-      hideLens();
+      showLens(null, event);
       hooks.hover(pane, null);
     }
     if (token !== null) hooks.choose(pane, queryOf(token, pane.facts));

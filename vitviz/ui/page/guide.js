@@ -1,7 +1,7 @@
 // The tour: three steps on the visitor's own picture, in which things move by themselves. Its words stand above the picture.
 
 import { chooseMethod, methodOf, showLayer } from "./choices.js";
-import { find, setText } from "./dom.js";
+import { find, listenTo, setText } from "./dom.js";
 import { hoverToken } from "./events.js";
 import { canHide } from "./hiding.js";
 import { labelOf } from "./class_names.js";
@@ -83,13 +83,15 @@ export class Guide {
     /** @type {{ key: string, views: View[], asked: Record<string, any>[] } | null} */
     this.before = null;
     this.card = find("guide");
-    find("guide-open").onclick = () => {
-      closeMenus();
-      this.go(0);
-    };
-    find("guide-back").onclick = () => this.go(/** @type {number} */ (this.step) - 1);
-    find("guide-next").onclick = () => this.go(/** @type {number} */ (this.step) + 1);
-    find("guide-close").onclick = () => this.go(STEPS.length);
+    listenTo("click", {
+      "guide-open": () => {
+        closeMenus();
+        this.go(0);
+      },
+      "guide-back": () => this.go(Number(this.step) - 1),
+      "guide-next": () => this.go(Number(this.step) + 1),
+      "guide-close": () => this.go(STEPS.length),
+    });
     this.card.onkeydown = (/** @type {KeyboardEvent} */ event) => {
       if (event.key === "Escape") this.go(STEPS.length);
       event.stopPropagation();

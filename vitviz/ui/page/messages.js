@@ -1,6 +1,6 @@
 // What the page says of itself: messages, progress, and its state for the style sheet.
 
-import { createButton, find, root } from "./dom.js";
+import { createButton, find, findAll, root } from "./dom.js";
 import { METHODS } from "./settings.js";
 
 /** @param {any} error */
@@ -54,10 +54,8 @@ export const retryOf = (act) => ({ label: "Retry", act });
  * @param {Remedy[]} remedies
  */
 export function notify(text, remedies = []) {
-  const notice = find("notice");
-  notice.hidden = true;
-  notice.querySelector("span").textContent = "";
-  for (const button of notice.querySelectorAll(".vx-remedy")) button.remove();
+  find("notice").firstElementChild.textContent = "";
+  for (const button of findAll(".vx-remedy")) button.remove();
   if (text) notifyToo(text, remedies);
 }
 
@@ -67,9 +65,8 @@ export function notify(text, remedies = []) {
  * @param {Remedy[]} remedies
  */
 export function notifyToo(text, remedies = []) {
-  const notice = find("notice"), message = notice.querySelector("span");
+  const notice = find("notice"), message = notice.firstElementChild;
   if (message.textContent.includes(text)) return;
-  notice.hidden = false;
   message.textContent = `${message.textContent} ${text}`.trim();
   notice.lastElementChild.before(...remedies.map(({ label, act }) => createButton({
     className: "vx-remedy",

@@ -3,7 +3,7 @@
 import { namesOfHidden, showAnswer } from "./answer.js";
 import { runInPanel } from "./analyses.js";
 import { chooseMap } from "./choices.js";
-import { create, createButton, createCanvas, find, findAll, setText, tableRow } from "./dom.js";
+import { create, createButton, createCanvas, find, findAll, listenTo, setText, tableRow } from "./dom.js";
 import { lookOfPanels } from "./look.js";
 import { computedBy, offeredMethods } from "./map_sources.js";
 import { reasonOf } from "./messages.js";
@@ -70,11 +70,11 @@ export class Panels {
         store.patch({ panel: panel.open ? "" : panel.dataset.panel });
       };
     }
-    find("compare-start").onclick = () => this.compare();
-    find("compare-order").onchange = find("compare-scale").onchange = () => this.drawCards();
-    find("rank").onclick = () => (this.ranking ? this.showRanking(null) : this.rank());
-    find("all-on").onclick = () => store.patch({
-      views: store.state.views.map((view) => ({ ...view, heads_off: [], patches_off: [] })),
+    listenTo("change", { "compare-order": () => this.drawCards(), "compare-scale": () => this.drawCards() });
+    listenTo("click", {
+      "compare-start": () => this.compare(),
+      rank: () => (this.ranking ? this.showRanking(null) : this.rank()),
+      "all-on": () => store.patch({ views: store.state.views.map((view) => ({ ...view, heads_off: [], patches_off: [] })) }),
     });
   }
 

@@ -5,7 +5,7 @@ import { keyOf } from "./chart.js";
 import { setProbeParameter } from "./choices.js";
 import { gradient } from "./colours.js";
 import { asCsv } from "./csv.js";
-import { create, createButton, find, setText } from "./dom.js";
+import { create, createButton, find, listenTo, setText } from "./dom.js";
 import { asNpy, asNpyText, asPng, asZip, metadataOf, saveFile, stemOf } from "./files.js";
 import { lookOfPanels } from "./look.js";
 import { figuresOf } from "./measurements.js";
@@ -38,10 +38,15 @@ export class Probes {
     /** @type {number | null} */
     this.hoverToken = null;
     find("probe").replaceChildren(...Object.values(PROBES).map(({ name, title }) => new Option(title, name)));
-    find("probe").onchange = () => store.patchView(page.active, { probe: find("probe").value, probe_parameters: {} });
-    find("probe-again").onclick = () => this.requestAgain();
-    find("probe-csv").onclick = () => saveFile(this.csv(), this.fileName("csv"), "text/csv");
-    find("probe-npz").onclick = async () => saveFile(await this.numbers(), this.fileName("npz"));
+    listenTo("change", { probe: ({ target }) => store.patchView(page.active, { probe: target.value, probe_parameters: {} }) });
+    listenTo("click", {
+      "probe-again": () => {
+        this.requested = "";
+        this.request();
+      },
+      "probe-csv": () => saveFile(asCsv([this.result.reply.heading, ...this.result.reply.rows]), this.fileName("csv"), "text/csv"),
+      "probe-npz": async () => saveFile(await this.numbers(), this.fileName("npz")),
+    });
     new ResizeObserver(() => this.draw()).observe(find("found"));
   }
 
@@ -102,11 +107,6 @@ export class Probes {
       const tensors = readPack(await backend.made(reply.address));
       if (key === this.requested) this.showResult(reply, tensors, pane, key);
     }, (/** @type {string} */ text) => this.failed(text));
-  }
-
-  requestAgain() {
-    this.requested = "";
-    this.request();
   }
 
   /** Wait for new findings; previous ones of the same probe stay meanwhile. */
@@ -252,11 +252,6 @@ export class Probes {
     const name = figure.title.replace(/\W+/g, "-").replace(/^-|-$/g, "").toLowerCase();
     if (figure.chart) return saveFile(figure.chart.file(), this.fileName(`${name}.svg`), "image/svg+xml");
     saveFile(await asPng(figure.mosaic.picture()), this.fileName(`${name}.png`));
-  }
-
-  csv() {
-    const { heading, rows } = this.result.reply;
-    return asCsv([heading, ...rows]);
   }
 
   /** The measurements and their metadata (JSON), under the names of `vitviz probe --output`. */

@@ -2,7 +2,8 @@
 
 import { chooseInput, chooseModel, choosePicture, chooseStep } from "./choices.js";
 import { showAnswer } from "./answer.js";
-import { contextOf, create, createButton, createCanvas, find, findAll } from "./dom.js";
+import { contextOf, create, createButton, createCanvas, find, findAll, listenTo } from "./dom.js";
+import { asPng } from "./files.js";
 import { notify, notifyToo } from "./messages.js";
 import { page, store } from "./page.js";
 import { showPlace } from "./places.js";
@@ -31,17 +32,22 @@ export class Source {
     this.takePictures();
     this.offerModels();
     find("fit").replaceChildren(...SETTINGS.fits.map(({ name, title }) => new Option(title, name)));
-    find("fit").onchange = () => chooseInput({ fit: find("fit").value });
-    find("resolution").onchange = () => chooseInput({ resolution: resolutionOf(find("resolution").value) });
-    find("pixels").onchange = () => find("pixels").value && chooseInput({ resolution: Number(find("pixels").value) });
-    find("white").onchange = () => store.patchView(page.active, { white: Number(find("white").value) || null });
-    find("stored-colours").onchange = () => {
-      const choice = find("stored-colours").checked ? "ignore" : "apply";
-      store.patchView(page.active, { color_profile: choice === this.model.color_profile ? null : choice });
-    };
-    find("clip-frame").oninput = () => store.patchView(page.active, { frame: Number(find("clip-frame").value) });
-    find("step").onchange = () => chooseStep(this.model.steps[Number(find("step").value)]);
-    find("step").oninput = () => this.sayStep(this.model.steps[Number(find("step").value)]);
+    listenTo("change", {
+      fit: ({ target }) => chooseInput({ fit: target.value }),
+      resolution: ({ target }) => chooseInput({ resolution: resolutionOf(target.value) }),
+      pixels: ({ target }) => target.value && chooseInput({ resolution: Number(target.value) }),
+      white: ({ target }) => store.patchView(page.active, { white: Number(target.value) || null }),
+      "stored-colours": ({ target }) => {
+        const choice = target.checked ? "ignore" : "apply";
+        store.patchView(page.active, { color_profile: choice === this.model.color_profile ? null : choice });
+      },
+      step: ({ target }) => chooseStep(this.model.steps[Number(target.value)]),
+    });
+    listenTo("input", {
+      "clip-frame": ({ target }) => store.patchView(page.active, { frame: Number(target.value) }),
+      step: ({ target }) => this.sayStep(this.model.steps[Number(target.value)]),
+      search: ({ target }) => this.filterModels(target.value.trim().toLowerCase()),
+    });
   }
 
   /** @param {any} options */
@@ -70,33 +76,33 @@ export class Source {
 
   takePictures() {
     const dialog = find("shot"), video = dialog.querySelector("video");
-    const end = () => {
-      for (const track of video.srcObject?.getTracks() ?? []) track.stop();
+    dialog.onclose = () => {
+      for (const track of video.srcObject.getTracks()) track.stop();
       video.srcObject = null;
-      dialog.close();
     };
-    find("camera").onclick = async () => {
-      if (!navigator.mediaDevices)
-        return notify("Browsers offer the camera only to pages over https or on this machine: open the page so, or upload a picture.");
-      try {
-        video.srcObject = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
-        dialog.showModal();
-      } catch (/** @type {any} */ error) {
-        notify(`The camera cannot be used: ${error.message}`);
-      }
-    };
-    find("shoot").onclick = () => {
-      const canvas = createCanvas(video.videoWidth, video.videoHeight);
-      contextOf(canvas).drawImage(video, 0, 0);
-      canvas.toBlob((blob) => blob && takePicture(new File([blob], "camera.png", { type: "image/png" })));
-      end();
-    };
-    find("shot-close").onclick = dialog.oncancel = end;
+    listenTo("click", {
+      camera: async () => {
+        if (!navigator.mediaDevices)
+          return notify("Browsers offer the camera only to pages over https or on this machine: open the page so, or upload a picture.");
+        try {
+          video.srcObject = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
+          dialog.showModal();
+        } catch (/** @type {any} */ error) {
+          notify(`The camera cannot be used: ${error.message}`);
+        }
+      },
+      shoot: async () => {
+        const canvas = createCanvas(video.videoWidth, video.videoHeight);
+        contextOf(canvas).drawImage(video, 0, 0);
+        dialog.close();
+        takePicture(new File([await asPng(canvas)], "camera.png", { type: "image/png" }));
+      },
+      "shot-close": () => dialog.close(),
+    });
   }
 
   offerModels() {
     const { models, legal, overrides } = SETTINGS;
-    find("search").oninput = () => this.filterModels(find("search").value.trim().toLowerCase());
     find("search").hidden = models.length < 8;
     const families = [...new Set(models.map(({ family }) => family))];
     find("menu").replaceChildren(...families.map((family) => {
@@ -125,13 +131,11 @@ export class Source {
   /** @param {string} text */
   filterModels(text) {
     for (const group of find("menu").children) {
-      const buttons = [...group.querySelectorAll("button")];
       const matches = (/** @type {any} */ button) =>
         `${button.textContent} ${button.dataset.model} ${group.firstElementChild.textContent}`
           .toLowerCase()
           .includes(text);
-      for (const button of buttons) button.hidden = !matches(button);
-      group.hidden = buttons.every((button) => button.hidden);
+      for (const button of group.querySelectorAll("button")) button.hidden = !matches(button);
     }
   }
 
