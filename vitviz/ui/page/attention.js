@@ -1,17 +1,25 @@
 // Attention weights from queries, keys and the logarithms of the rows' sums; other maps have files of their own.
 
-/** @type {Record<Fusion, (fused: Float32Array, weights: Float32Array, heads: number) => void>} */
+import { sum } from "./numbers.js";
+
+/** @type {Record<Fusion, (fused: number, weight: number, heads: number) => number>} */
 export const FUSIONS = {
-  mean: (fused, weights, heads) => {
-    for (let token = 0; token < fused.length; token++) fused[token] += weights[token] / heads;
-  },
-  max: (fused, weights) => {
-    for (let token = 0; token < fused.length; token++) if (weights[token] > fused[token]) fused[token] = weights[token];
-  },
-  min: (fused, weights) => {
-    for (let token = 0; token < fused.length; token++) if (weights[token] < fused[token]) fused[token] = weights[token];
-  },
+  mean: (fused, weight, heads) => fused + weight / heads,
+  max: (fused, weight) => Math.max(fused, weight),
+  min: (fused, weight) => Math.min(fused, weight),
 };
+
+/**
+ * Add the weights of one of several heads to what is fused of those before.
+ * @param {Fusion} fusion
+ * @param {Float32Array} fused
+ * @param {Float32Array} weights
+ * @param {number} heads
+ */
+export function fuse(fusion, fused, weights, heads) {
+  const add = FUSIONS[fusion];
+  for (let token = 0; token < fused.length; token++) fused[token] = add(fused[token], weights[token], heads);
+}
 
 /**
  * The dot products of one vector with others, both "vector dim": `results` "vector".
@@ -88,7 +96,7 @@ export class Attention {
     if (fusion === "min") weights.fill(Infinity);
     for (let head = 0; head < this.facts.heads; head++) {
       this.weights(pack, head, token, direction, this.headWeights);
-      FUSIONS[fusion](weights, this.headWeights, this.facts.heads);
+      fuse(fusion, weights, this.headWeights, this.facts.heads);
     }
   }
 
@@ -147,9 +155,7 @@ export class Attention {
    * @param {Float32Array} values
    */
   entropy(values) {
-    let sum = 0;
-    for (const value of values) if (value > 0) sum -= value * Math.log(value);
-    return sum;
+    return -sum(values.map((value) => (value > 0 ? value * Math.log(value) : 0)));
   }
 
   /**
@@ -159,14 +165,9 @@ export class Attention {
    */
   distance(values, token) {
     if (token < this.prefix) return null;
-    const [row, column] = this.cell(token);
-    let sum = 0, weight = 0;
-    for (let index = this.prefix; index < this.tokens; index++) {
-      const [down, across] = this.cell(index);
-      sum += values[index] * Math.hypot(down - row, across - column);
-      weight += values[index];
-    }
-    return weight > 0 ? sum / weight : null;
+    const [row, column] = this.cell(token), { columns } = this.facts, patches = values.subarray(this.prefix);
+    const farness = patches.map((value, patch) => value * Math.hypot(Math.floor(patch / columns) - row, patch % columns - column));
+    return sum(patches) > 0 ? sum(farness) / sum(patches) : null;
   }
 
   /**

@@ -74,14 +74,10 @@ export async function asZip(files) {
 }
 
 /** @param {number} value */
-function two(value) {
-  return [value & 255, (value >> 8) & 255];
-}
+const two = (value) => [value & 255, (value >> 8) & 255];
 
 /** @param {number} value */
-function four(value) {
-  return [...two(value), ...two(value >>> 16)];
-}
+const four = (value) => [...two(value), ...two(value >>> 16)];
 
 /**
  * A token's attention in every layer and head that is loaded, the shown map, and their metadata (JSON), as NPZ.
@@ -93,12 +89,7 @@ export function numbersOf(pane, query, metadata) {
   const { attention, facts, view } = pane, direction = valueOf(view, "direction", facts) ?? "row";
   const token = tokenOf(query, facts, pane.model) ?? facts.start;
   const layers = range(facts.layers).filter((layer) => attention.map(layer, 0, token, direction));
-  const all = new Float32Array(layers.length * facts.heads * attention.tokens);
-  layers.forEach((layer, index) => {
-    for (let head = 0; head < facts.heads; head++) {
-      all.set(attention.map(layer, head, token, direction) ?? [], (index * facts.heads + head) * attention.tokens);
-    }
-  });
+  const all = layers.flatMap((layer) => range(facts.heads).flatMap((head) => [...attention.map(layer, head, token, direction) ?? []]));
   const shown = /** @type {Float32Array} */ (pane.values(query));
   return asZip({
     "attention.npy": asNpy(all, [layers.length, facts.heads, attention.tokens]),

@@ -49,7 +49,7 @@ export const formOf = (quantity) => (quantity === "probability" ? percent : digi
  */
 export const range = (count) => [...Array(count).keys()];
 
-/** @param {number[] | Float32Array} values */
+/** @param {number[] | Numbers} values */
 export const sum = (values) => /** @type {number[]} */ (values).reduce((total, value) => total + value, 0);
 
 /**

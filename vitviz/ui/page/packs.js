@@ -1,5 +1,7 @@
 // Files of the server: safetensors, as `vitviz/ui/packs.py` describes them.
 
+import { sum } from "./numbers.js";
+
 // The limit for the files of one analysis in memory.
 const MAX_LOADED_BYTES = 256 * 2 ** 20;
 const MAX_DOWNLOADS = 2;
@@ -36,18 +38,11 @@ export async function compressed(content, format) {
 }
 
 /** The value of every float16, by its bits. */
-function halfTable() {
-  const table = new Float32Array(65536);
-  for (let bits = 0; bits < 65536; bits++) {
-    const sign = bits & 0x8000 ? -1 : 1, exponent = (bits >> 10) & 31, fraction = bits & 1023;
-    if (exponent === 31) table[bits] = fraction ? NaN : sign * Infinity;
-    else if (exponent === 0) table[bits] = sign * fraction * 2 ** -24;
-    else table[bits] = sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
-  }
-  return table;
-}
-
-const HALVES = halfTable();
+const HALVES = Float32Array.from({ length: 65536 }, (_, bits) => {
+  const sign = bits & 0x8000 ? -1 : 1, exponent = (bits >> 10) & 31, fraction = bits & 1023;
+  if (exponent === 31) return fraction ? NaN : sign * Infinity;
+  return sign * (Number(exponent > 0) + fraction / 1024) * 2 ** (Math.max(exponent, 1) - 15);
+});
 
 /** @param {Uint16Array} halves */
 function fromHalves(halves) {
@@ -93,7 +88,7 @@ export class Packs {
     this.fetchFile = fetchFile;
     this.onChange = onChange;
     this.maxBytes = maxBytes;
-    /** @type {Map<string, { tensors: Tensors, bytes: number }>} */
+    /** @type {Map<string, Tensors>} */
     this.loaded = new Map();
     /** @type {Set<string>} */
     this.loading = new Set();
@@ -101,7 +96,6 @@ export class Packs {
     this.priorities = [];
     /** @type {Map<string, AnalysisFile>} */
     this.files = new Map();
-    this.bytes = 0;
     this.closed = false;
     // Of every file that was ever loaded: one that does not fit is not fetched again.
     /** @type {Map<string, number>} */
@@ -112,7 +106,12 @@ export class Packs {
 
   /** @param {string} name */
   get(name) {
-    return this.loaded.get(name)?.tensors;
+    return this.loaded.get(name);
+  }
+
+  /** Of all that is loaded. */
+  get bytes() {
+    return sum([...this.loaded.keys()].map((name) => this.sizes.get(name) ?? 0));
   }
 
   /** The error of the failed file with the highest priority; undefined if none failed. */
@@ -156,7 +155,7 @@ export class Packs {
    */
   fits(index) {
     const largest = Math.max(0, ...this.sizes.values());
-    const together = this.priorities.slice(0, index + 1).reduce((sum, name) => sum + (this.sizes.get(name) ?? largest), 0);
+    const together = sum(this.priorities.slice(0, index + 1).map((name) => this.sizes.get(name) ?? largest));
     return index === 0 || together <= this.maxBytes;
   }
 
@@ -180,7 +179,7 @@ export class Packs {
       const error = /** @type {RequestError} */ (thrown);
       this.loading.delete(name);
       if (this.closed) return;
-      this.remove(name);
+      this.loaded.delete(name);
       // The request was replaced by another one.
       if (error.replaced) return this.fill();
       this.failed.set(name, error);
@@ -195,27 +194,15 @@ export class Packs {
   keep(name, content) {
     if (this.closed) return;
     const tensors = readPack(content);
-    const bytes = /** @type {Tensor[]} */ (Object.values(tensors)).reduce((sum, tensor) => sum + tensor.byteLength, 0);
-    this.remove(name);
-    this.loaded.set(name, { tensors, bytes });
-    this.sizes.set(name, bytes);
-    this.bytes += bytes;
+    this.loaded.set(name, tensors);
+    this.sizes.set(name, sum(/** @type {Tensor[]} */ (Object.values(tensors)).map(({ byteLength }) => byteLength)));
     this.drop();
-  }
-
-  /** @param {string} name */
-  remove(name) {
-    this.bytes -= this.loaded.get(name)?.bytes ?? 0;
-    this.loaded.delete(name);
   }
 
   drop() {
     const rank = (/** @type {string} */ name) => (this.priorities.includes(name) ? this.priorities.indexOf(name) : Infinity);
-    const leaving = [...this.loaded].sort(([a], [b]) => rank(b) - rank(a));
-    while (this.bytes > this.maxBytes && this.loaded.size > 1) {
-      const [name] = /** @type {[string, any]} */ (leaving.shift());
-      this.remove(name);
-    }
+    const leaving = [...this.loaded.keys()].sort((a, b) => rank(b) - rank(a));
+    while (this.bytes > this.maxBytes && this.loaded.size > 1) this.loaded.delete(/** @type {string} */ (leaving.shift()));
   }
 }
 

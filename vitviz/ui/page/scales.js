@@ -1,6 +1,6 @@
 // From the values of a map to positions between the ends of its colours, as in vitviz/visualization/scales.py.
 
-import { clamped } from "./numbers.js";
+import { clamped, sum } from "./numbers.js";
 
 // The rule that chooses a scale.
 const READABLE_MEDIAN = 0.1, BRIGHT_MEDIAN = 0.6, DIFFERENT_RATIO = 3, MIN_SUM_SHARE = 0.5;
@@ -83,78 +83,52 @@ const SCALE_PLACES = {
   zero: (low, high, sorted) => SCALE_PLACES.robust(low, high, sorted),
 };
 
-/** A scale fitted to some values; it may colour others. */
-class FittedScale {
-  /**
-   * @param {ScaleName} name
-   * @param {number} low
-   * @param {number} high
-   * @param {Float64Array} sorted
-   * @param {Percentiles} percentiles
-   * @param {boolean} signed
-   * @param {boolean} automatic
-   */
-  constructor(name, low, high, sorted, percentiles, signed, automatic) {
-    this.name = name;
-    this.low = low;
-    this.high = high;
-    this.percentiles = percentiles;
-    this.signed = signed;
-    this.automatic = automatic;
-    this.contrast = signed ? 1 : contrastOf(sorted);
-    this.placeOf = SCALE_PLACES[name](low, high, sorted);
-  }
+/**
+ * A scale fitted to sorted values; it may colour others.
+ * @param {ScaleName} name
+ * @param {number} low
+ * @param {number} high
+ * @param {Float64Array} sorted
+ * @param {Percentiles} percentiles
+ * @param {boolean} signed
+ * @param {boolean} automatic
+ */
+function scaleOfEnds(name, low, high, sorted, percentiles, signed, automatic) {
+  const placeOf = SCALE_PLACES[name](low, high, sorted), contrast = signed ? 1 : contrastOf(sorted);
+  const ends = /** @type {[number, number]} */ ([signed ? -high : low, high]);
+  const beyond = (/** @type {Numbers} */ values) =>
+    [values.filter((value) => value < ends[0]).length, values.filter((value) => value > ends[1]).length];
+  return {
+    name, low, high, signed, automatic, ends,
 
-  /** @returns {[number, number]} */
-  get ends() {
-    return [this.signed ? -this.high : this.low, this.high];
-  }
+    /** The number of values below and above the ends. */
+    beyond,
 
-  /**
-   * The positions of values: 0 and 1 at the ends; those of a linear scale may lie outside.
-   * @param {Numbers} values
-   */
-  places(values) {
-    const positions = new Float32Array(values.length), { placeOf, signed } = this;
-    for (let index = 0; index < values.length; index++) {
-      const value = values[index];
-      positions[index] = signed ? 0.5 + 0.5 * Math.sign(value) * placeOf(Math.abs(value)) : placeOf(value);
-    }
-    return positions;
-  }
+    /**
+     * The positions of values: 0 and 1 at the ends; those of a linear scale may lie outside.
+     * @param {Numbers} values
+     */
+    places: (values) => values.map(signed ? (value) => 0.5 + 0.5 * Math.sign(value) * placeOf(Math.abs(value)) : placeOf),
 
-  /**
-   * The number of values below and above the ends.
-   * @param {Numbers} values
-   */
-  beyond(values) {
-    const [low, high] = this.ends;
-    let below = 0, above = 0;
-    for (const value of values) {
-      if (value < low) below += 1;
-      if (value > high) above += 1;
-    }
-    return [below, above];
-  }
-
-  /**
-   * One sentence about the colours of a map; empty for a linear scale that holds every value.
-   * @param {Numbers} values
-   * @param {ScaleRecord} record
-   */
-  caption(values, record) {
-    const [below, above] = this.beyond(values);
-    if (this.name === "linear" && !below && !above) {
-      const isFlat = this.automatic && this.contrast > 0 && this.contrast < MIN_CONTRAST;
-      return isFlat ? `Almost flat: the values differ by less than ${Math.floor(100 * this.contrast) + 1} %.` : "";
-    }
-    const [low, high] = this.percentiles.map(String), words = (this.signed && record.signed_caption) || record.caption;
-    const name = words.replace("{low}", low).replace("{high}", high);
-    const [first, side] = above ? [above, "above"] : [below, "below"];
-    if (!first) return `${name}.`;
-    const others = above && below ? ` and ${below} below` : "";
-    return `${name}; ${first} of ${values.length} patches ${first === 1 ? "lies" : "lie"} ${side} it${others}.`;
-  }
+    /**
+     * One sentence about the colours of a map; empty for a linear scale that holds every value.
+     * @param {Numbers} values
+     * @param {ScaleRecord} record
+     */
+    caption(values, record) {
+      const [below, above] = beyond(values);
+      if (name === "linear" && !below && !above) {
+        const isFlat = automatic && contrast > 0 && contrast < MIN_CONTRAST;
+        return isFlat ? `Almost flat: the values differ by less than ${Math.floor(100 * contrast) + 1} %.` : "";
+      }
+      const [lower, upper] = percentiles.map(String), words = (signed && record.signed_caption) || record.caption;
+      const about = words.replace("{low}", lower).replace("{high}", upper);
+      const [first, side] = above ? [above, "above"] : [below, "below"];
+      if (!first) return `${about}.`;
+      const others = above && below ? ` and ${below} below` : "";
+      return `${about}; ${first} of ${values.length} patches ${first === 1 ? "lies" : "lie"} ${side} it${others}.`;
+    },
+  };
 }
 
 /**
@@ -165,10 +139,7 @@ class FittedScale {
  *   like: the name of the scale that an automatic one repeats
  */
 export function fitScale(name, maps, { percentiles = [2, 98], low = null, high = null, signed = false, like = null } = {}) {
-  const sorted = new Float64Array(maps.reduce((sum, values) => sum + values.length, 0));
-  maps.reduce((start, values) => (sorted.set(values, start), start + values.length), 0);
-  if (signed) sorted.forEach((value, index) => { sorted[index] = Math.abs(value); });
-  sorted.sort();
+  const sorted = Float64Array.from(maps.flatMap((values) => [...values]), signed ? Math.abs : Number).sort();
   const isChosen = name === null && low === null && high === null;
   const scaleName = name ?? (isChosen ? like ?? chooseScale(sorted, percentiles, signed) : "linear");
   let [start, end] = SCALE_ENDS[scaleName](sorted, percentiles, signed);
@@ -183,7 +154,7 @@ export function fitScale(name, maps, { percentiles = [2, 98], low = null, high =
     if (low !== null && isAllowed(low)) start = low;
     if (high !== null && isAllowed(high)) end = high;
   }
-  return new FittedScale(scaleName, Math.min(start, end), end, sorted, percentiles, signed, name === null);
+  return scaleOfEnds(scaleName, Math.min(start, end), end, sorted, percentiles, signed, name === null);
 }
 
 /**
@@ -211,7 +182,6 @@ function hasPeak(sorted, { percentile, ratio, spread: [low, high] }) {
  */
 function restHasMost(sorted) {
   const count = Math.floor((sorted.length - 1) * (SEVERAL_PEAKS.percentile / 100)) + 1;
-  const sum = (/** @type {Float64Array} */ values) => values.reduce((total, value) => total + value, 0);
   return sum(sorted.subarray(0, count)) > MIN_SUM_SHARE * sum(sorted);
 }
 

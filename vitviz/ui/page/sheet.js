@@ -1,6 +1,6 @@
 // The map of one token in every layer (rows) and head (columns); the first column fuses all heads.
 
-import { FUSIONS } from "./attention.js";
+import { fuse } from "./attention.js";
 import { crossOut } from "./canvas.js";
 import { paintPixels } from "./colours.js";
 import { contextOf, createCanvas, whiteCanvas } from "./dom.js";
@@ -99,12 +99,12 @@ export class Sheet {
   compute(layer) {
     const { token, direction, fusion } = this.request, { prefix, facts: { heads } } = this.attention;
     const firstCell = layer * this.columnsOfCells, fused = this.valuesOf(firstCell).fill(fusion === "min" ? Infinity : 0);
-    for (let head = 0; head < heads; head++) {
-      const weights = this.attention.map(layer, head, token, direction);
+    for (const head of range(heads)) {
+      const weights = this.attention.map(layer, head, token, direction)?.subarray(prefix);
       this.loadedCells.fill(Boolean(weights), firstCell, firstCell + this.columnsOfCells);
       if (!weights) return;
-      this.valuesOf(firstCell + 1 + head).set(weights.subarray(prefix));
-      FUSIONS[/** @type {Fusion} */ (fusion)](fused, this.valuesOf(firstCell + 1 + head), heads);
+      this.valuesOf(firstCell + 1 + head).set(weights);
+      fuse(fusion, fused, weights, heads);
     }
   }
 
@@ -119,7 +119,7 @@ export class Sheet {
       this.sharedScale = shared && filled.length ? fittedScale(filled.map((cell) => this.valuesOf(cell))) : null;
     }
     if (!this.loadedCells[layer * this.columnsOfCells]) return;
-    for (let column = 0; column < this.columnsOfCells; column++) {
+    for (const column of range(this.columnsOfCells)) {
       const values = this.valuesOf(layer * this.columnsOfCells + column), scale = this.sharedScale ?? fittedScale([values]);
       paintPixels(
         scale.places(values),
@@ -226,15 +226,13 @@ export class Sheet {
       if (column > 0) this.markHead(context, row, column - 1, [x, y, width, height]);
     });
     Object.assign(context, { fillStyle: ink, font: SHEET_FONT, textBaseline: "middle", textAlign: "right" });
-    const rowStep = Math.ceil(13 / cellHeight);
-    for (let row = 0; row < layers; row += rowStep) context.fillText(String(row), left - 5, top + (row + 0.5) * cellHeight);
+    const [rowStep, columnStep] = [Math.ceil(13 / cellHeight), Math.ceil(20 / cellWidth)];
+    for (const row of range(layers)) if (row % rowStep === 0) context.fillText(String(row), left - 5, top + (row + 0.5) * cellHeight);
     context.fillText("layer", left - 5, top - 8);
     context.textAlign = "center";
-    const columnStep = Math.ceil(20 / cellWidth);
-    for (let column = 0; column < this.columnsOfCells; column += column === 0 ? 1 : columnStep) {
-      const name = column === 0 ? this.request.fusion : column === 1 && cellWidth > 48 ? "head 0" : column - 1;
-      if (column !== 0 || cellWidth >= 22) context.fillText(name, left + (column + 0.5) * cellWidth, top - 8);
-    }
+    const names = [this.request.fusion, cellWidth > 48 ? "head 0" : "0", ...range(this.columnsOfCells).slice(1)];
+    for (const column of range(this.columnsOfCells)) if (column ? (column - 1) % columnStep === 0 : cellWidth >= 22)
+      context.fillText(names[column], left + (column + 0.5) * cellWidth, top - 8);
     if (layer === undefined) return;
     const frameColumn = typeof head === "number" ? head + 1 : 0;
     Object.assign(context, { strokeStyle: SHEET_FRAME_COLOUR, lineWidth: 3 });

@@ -1,6 +1,6 @@
 // The attention of one picture from its queries and keys, as vitviz/attention/trace.py computes it.
 
-import { FUSIONS, products } from "../attention.js";
+import { fuse, products } from "../attention.js";
 
 // Fused matrices up to this size are kept.
 const MAX_FUSED_BYTES = 64 * 2 ** 20;
@@ -98,7 +98,7 @@ export class Trace {
     if (typeof head === "number") return this.mean(layer, head, chosen, direction, excluded);
     const fused = new Float32Array(this.tokens).fill(head === "min" ? Infinity : 0);
     for (let each = 0; each < this.shape.heads; each++)
-      FUSIONS[head](fused, this.mean(layer, each, chosen, direction, excluded), this.shape.heads);
+      fuse(head, fused, this.mean(layer, each, chosen, direction, excluded), this.shape.heads);
     return fused;
   }
 
@@ -117,7 +117,7 @@ export class Trace {
       if (fusion === "min") row.fill(Infinity);
       for (let head = 0; head < heads; head++) {
         this.row(layer, head, query, weights, excluded);
-        FUSIONS[fusion](row, weights, heads);
+        fuse(fusion, row, weights, heads);
       }
     }
     if (kind !== this.fusedKind) this.fusedMatrices.clear();
