@@ -62,17 +62,18 @@ function recorded(text) {
   context.beginPath();
   context.moveTo(0, 0);
   context.lineTo(1.2345, 2);
+  context.quadraticCurveTo(1, 2, 3, 4);
   context.stroke();
   context.fillText(text, 1, 2);
   context.restore();
   context.fillRect(0, 0, 3, 4);
-  return context.marks;
+  return context;
 }
 
-test("an SVG file has lines, texts and what is cut off, in their places, and escapes texts", async () => {
-  const drawing = await vectorSvg(recorded("<b> & c"), 100, 50, "<b> & c");
+test("an SVG file has lines, texts and what is cut off, in their places, and escapes texts", () => {
+  const drawing = vectorSvg(recorded("<b> & c"), 100, 50, "<b> & c");
   assert.match(drawing, /<title>&lt;b> &amp; c<\/title>/);
-  assert.match(drawing, /<path[^>]*stroke="rgb\(255,212,59\)" stroke-width="2" clip-path="url\(#clip0\)" d="M10 20L11.23 22"\/>/);
+  assert.match(drawing, /<path[^>]*stroke="rgb\(255,212,59\)" stroke-width="2" clip-path="url\(#clip0\)" d="M10 20L11.23 22Q11 22 13 24"\/>/);
   assert.match(drawing, /<text[^>]*fill="rgb\(0,0,0\)"[^>]*fill-opacity="0.65"[^>]*x="11" y="22"[^>]*font-weight="bold">&lt;b> &amp; c<\/text>/);
   // After what was restored, nothing is cut off, and the colour is the one before.
   assert.match(drawing, /<path fill="rgb\(0,0,0\)" stroke="none" d="M0 0L3 0L3 4L0 4L0 0"\/>/);

@@ -274,7 +274,7 @@ export class Painter {
   }
 
   /**
-   * A line from one patch to another, as the data of a path.
+   * Where a line from one patch to another begins, bends and ends.
    * @param {Cell} from
    * @param {Cell} to
    * @param {number} width
@@ -283,8 +283,7 @@ export class Painter {
   arc(from, to, width, height) {
     const [[x, y], [toX, toY]] = [from, to].map((cell) => this.centre(cell)), rise = 0.4 * Math.hypot(toX - x, toY - y);
     const places = [[x, y], [(x + toX) / 2, Math.max(0.02, Math.min(y, toY) - rise)], [toX, toY]];
-    const [start, middle, end] = places.map(([across, down]) => `${across * width} ${down * height}`);
-    return `M ${start} Q ${middle} ${end}`;
+    return places.map(([across, down]) => [across * width, down * height]);
   }
 
   /**

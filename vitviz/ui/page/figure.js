@@ -3,7 +3,7 @@
 import { namesOfHidden, wholeName } from "./answer.js";
 import { Painter } from "./canvas.js";
 import { attentionOf } from "./captions.js";
-import { contextOf, createButton, createCanvas, find, findAll } from "./dom.js";
+import { contextOf, createButton, createCanvas, find, findAll, listenTo } from "./dom.js";
 import { FIGURE_TEXT, figureLayout } from "./figure_layout.js";
 import { asPng, saveFile } from "./files.js";
 import { legendTexts } from "./legend.js";
@@ -140,13 +140,6 @@ function figureOnCanvas(layout, scale) {
 }
 
 /** @param {FigureLayout} layout */
-function recordedMarks(layout) {
-  const recorder = new Recorder();
-  drawFigure(/** @type {any} */ (recorder), layout);
-  return recorder.marks;
-}
-
-/** @param {FigureLayout} layout */
 const textsOf = ({ items }) => items.flatMap(({ text }) => text ?? []).join(" ");
 
 /** @type {Record<string, (layout: FigureLayout) => Promise<void>>} */
@@ -154,8 +147,9 @@ const SAVE_FIGURE = {
   png2: async (layout) => saveFile(await asPng(figureOnCanvas(layout, 2)), `${nameOfFigure}.png`),
   png4: async (layout) => saveFile(await asPng(figureOnCanvas(layout, 4)), `${nameOfFigure}@4x.png`),
   svg: async (layout) => {
-    const drawing = await vectorSvg(recordedMarks(layout), layout.width, layout.height, textsOf(layout));
-    saveFile(drawing, `${nameOfFigure}.svg`, "image/svg+xml");
+    const recorder = new Recorder();
+    drawFigure(/** @type {any} */ (recorder), layout);
+    saveFile(vectorSvg(recorder, layout.width, layout.height, textsOf(layout)), `${nameOfFigure}.svg`, "image/svg+xml");
   },
 };
 
@@ -196,10 +190,12 @@ export function offerFigure() {
       find("paper-said").textContent = `That did not work: ${error.message}.`;
     }
   };
-  find("paper-keep").onclick = () => {
-    keptPanels.push(...panelsNow().slice(keptPanels.length));
-    find("paper").close();
-    notify(`Kept as panel ${String.fromCharCode(96 + keptPanels.length)}. Choose another map, then open the figure again.`);
-  };
-  find("paper-close").onclick = () => find("paper").close();
+  listenTo("click", {
+    "paper-keep": () => {
+      keptPanels.push(...panelsNow().slice(keptPanels.length));
+      find("paper").close();
+      notify(`Kept as panel ${String.fromCharCode(96 + keptPanels.length)}. Choose another map, then open the figure again.`);
+    },
+    "paper-close": () => find("paper").close(),
+  });
 }

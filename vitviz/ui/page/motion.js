@@ -47,8 +47,9 @@ export function playOpening({ painter, facts, element, drawing }) {
   const drawn = document.createElementNS(SVG, "svg"), { width, height } = base;
   drawn.setAttribute("viewBox", `0 0 ${width} ${height}`);
   const [x, y, across, down] = painter.patchRectangle(look.query, width, height);
+  const [from, middle, to] = painter.arc(...(drawing.arc ?? [look.query, look.place]), width, height);
   for (const [name, attributes] of /** @type {[string, Record<string, any>][]} */ ([
-    ["path", { d: painter.arc(...(drawing.arc ?? [look.query, look.place]), width, height), pathLength: 1 }],
+    ["path", { d: `M ${from} Q ${middle} ${to}`, pathLength: 1 }],
     ["rect", { x, y, width: across, height: down }],
   ])) {
     const part = document.createElementNS(SVG, name);

@@ -322,8 +322,11 @@ export class Pane {
       painter.mark(canvas, this.attention.cell(token), colour, Math.max(1, canvas.width / 300), isDashed);
     }
     if (arc) {
-      const context = contextOf(canvas), path = new Path2D(painter.arc(...arc, canvas.width, canvas.height));
-      Object.assign(context, { strokeStyle: "white", lineWidth: Math.max(1, canvas.width / 400) }).stroke(path);
+      const context = contextOf(canvas), [from, middle, to] = painter.arc(...arc, canvas.width, canvas.height);
+      Object.assign(context, { strokeStyle: "white", lineWidth: Math.max(1, canvas.width / 400) }).beginPath();
+      context.moveTo(from[0], from[1]);
+      context.quadraticCurveTo(middle[0], middle[1], to[0], to[1]);
+      context.stroke();
     }
     const covers = this.view.patches_off, share = Math.min(1, (performance.now() - page.coverTime) / COVER_MS);
     for (const cell of covers.slice(0, Math.ceil(share * covers.length))) painter.cross(canvas, cell);

@@ -101,10 +101,6 @@ interface FigurePanel {
   /** Draw it from the original picture from now on. */
   enlarge?: () => Promise<void>;
 }
-/** Where a line begins or goes to. */
-type PathStep = [string, number, number];
-/** What was drawn on a canvas that writes it down: a picture, a path or a text. */
-type VectorMark = any;
 interface FigureParts {
   badge: boolean;
   legend: boolean;

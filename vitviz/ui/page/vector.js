@@ -7,8 +7,10 @@ export const FIGURE_FONT = "Helvetica, Arial, sans-serif";
 const PHOTO_PIXELS = 3, JPEG_QUALITY = 0.9;
 // From the named place of a text to its base line, as a share of its size.
 const BASELINES = /** @type {Record<string, number>} */ ({ alphabetic: 0, middle: 0.35, top: 0.8, bottom: -0.2 });
-const ANCHORS = /** @type {Record<string, number>} */ ({ left: 0, start: 0, center: 0.5, right: 1, end: 1 });
+const ANCHORS = /** @type {Record<string, string>} */ ({ left: "start", center: "middle", right: "end" });
 const COLOURS = /** @type {Record<string, number[]>} */ ({ black: [0, 0, 0, 1], white: [255, 255, 255, 1] });
+
+/** @typedef {{ fill?: string, stroke?: string }} Paint */
 
 /** The part of CanvasRenderingContext2D that the page's figures use. */
 export class Recorder {
@@ -20,12 +22,10 @@ export class Recorder {
   textAlign = "left";
   textBaseline = "alphabetic";
   imageSmoothingEnabled = true;
-  /** @type {VectorMark[]} */
+  /** @type {string[]} */
   marks = [];
-  /** @type {PathStep[]} */
-  path = [];
-  /** @type {PathStep[] | null} */
-  clipping = null;
+  path = "";
+  clipping = "";
   /** @type {number[]} */
   dash = [];
   origin = [0, 0];
@@ -46,17 +46,27 @@ export class Recorder {
   }
 
   beginPath() {
-    this.path = [];
+    this.path = "";
   }
 
   /** @param {number} x @param {number} y */
   moveTo(x, y) {
-    this.path.push(["M", this.origin[0] + x, this.origin[1] + y]);
+    this.step("M", x, y);
   }
 
   /** @param {number} x @param {number} y */
   lineTo(x, y) {
-    this.path.push(["L", this.origin[0] + x, this.origin[1] + y]);
+    this.step("L", x, y);
+  }
+
+  /** @param {[number, number, number, number]} places */
+  quadraticCurveTo(...places) {
+    this.step("Q", ...places);
+  }
+
+  /** @param {string} kind @param {...number} places */
+  step(kind, ...places) {
+    this.path += kind + places.map((place, axis) => rounded(this.origin[axis % 2] + place)).join(" ");
   }
 
   /** @param {number} x @param {number} y @param {number} width @param {number} height */
@@ -74,13 +84,13 @@ export class Recorder {
     this.clipping = this.path;
   }
 
-  /** @param {string=} rule */
-  fill(rule) {
-    this.add({ path: this.path, fill: this.fillStyle, rule });
+  /** @param {string} rule */
+  fill(rule = "") {
+    this.add("path", { fill: this.fillStyle }, { d: this.path, "fill-rule": rule });
   }
 
   stroke() {
-    this.add({ path: this.path, stroke: this.strokeStyle });
+    this.add("path", { stroke: this.strokeStyle }, { d: this.path });
   }
 
   /** @param {[number, number, number, number]} box */
@@ -99,19 +109,21 @@ export class Recorder {
 
   /** @param {string} text @param {number} x @param {number} y */
   fillText(text, x, y) {
-    this.write(text, x, y, { fill: this.fillStyle });
+    this.write({ fill: this.fillStyle }, text, x, y);
   }
 
   /** @param {string} text @param {number} x @param {number} y */
   strokeText(text, x, y) {
-    this.write(text, x, y, { stroke: this.strokeStyle });
+    this.write({ stroke: this.strokeStyle }, text, x, y);
   }
 
-  /** @param {string} text @param {number} x @param {number} y @param {object} paint */
-  write(text, x, y, paint) {
-    const size = Number(/([\d.]+)px/.exec(this.font)?.[1]), baseline = y + size * BASELINES[this.textBaseline];
-    this.add({ text: String(text), size, isBold: this.font.startsWith("bold"), anchor: ANCHORS[this.textAlign],
-      x: this.origin[0] + x, y: this.origin[1] + baseline, ...paint });
+  /** @param {Paint} paint @param {string} text @param {number} x @param {number} y */
+  write(paint, text, x, y) {
+    const size = Number(/([\d.]+)px/.exec(this.font)?.[1]), baseline = this.origin[1] + y + size * BASELINES[this.textBaseline];
+    this.add("text", paint, {
+      x: rounded(this.origin[0] + x), y: rounded(baseline), "font-size": size, "text-anchor": ANCHORS[this.textAlign],
+      "font-weight": this.font.startsWith("bold") ? "bold" : "",
+    }, String(text));
   }
 
   /**
@@ -125,13 +137,29 @@ export class Recorder {
     const times = isPhoto ? Math.min(1, PHOTO_PIXELS * width / across) : 1;
     const copy = createCanvas(Math.max(1, Math.round(across * times)), Math.max(1, Math.round(down * times)));
     contextOf(copy).drawImage(source, left, top, across, down, 0, 0, copy.width, copy.height);
-    this.add({ image: copy, isPhoto, isSmooth: this.imageSmoothingEnabled,
-      x: this.origin[0] + x, y: this.origin[1] + y, width, height });
+    this.add("image", {}, {
+      x: this.origin[0] + x, y: this.origin[1] + y, width, height, preserveAspectRatio: "none",
+      style: this.imageSmoothingEnabled ? "" : "image-rendering: pixelated",
+      href: copy.toDataURL(isPhoto ? "image/jpeg" : "image/png", JPEG_QUALITY),
+    });
   }
 
-  /** @param {object} mark */
-  add(mark) {
-    this.marks.push({ ...mark, alpha: this.globalAlpha, lineWidth: this.lineWidth, dash: this.dash, clipping: this.clipping });
+  /**
+   * @param {string} tag
+   * @param {Paint} paint
+   * @param {Record<string, any>} own attributes of it alone; an empty one is left out
+   * @param {string=} text
+   */
+  add(tag, { fill, stroke }, own, text) {
+    const { lineWidth, dash, globalAlpha, clipping } = this, clip = `clip${this.marks.length}`;
+    const attributes = {
+      ...paintOf("fill", fill), ...paintOf("stroke", stroke),
+      ...(stroke && { "stroke-width": rounded(lineWidth), "stroke-dasharray": dash.map(rounded).join(" ") }),
+      opacity: globalAlpha < 1 ? globalAlpha : "", "clip-path": clipping && `url(#${clip})`, ...own,
+    };
+    const written = Object.entries(attributes).filter(([, value]) => value !== "").map(([name, value]) => ` ${name}="${value}"`).join("");
+    this.marks.push((clipping && `<clipPath id="${clip}"><path d="${clipping}"/></clipPath>`)
+      + `<${tag}${written}${text === undefined ? "/>" : `>${escaped(text)}</${tag}>`}`);
   }
 }
 
@@ -145,48 +173,25 @@ const channelsOf = (style) => COLOURS[style] ?? (style[0] === "#"
 
 const rounded = (/** @type {number} */ value) => String(Math.round(100 * value) / 100);
 
-/** @param {PathStep[]} path */
-const svgPath = (path) => path.map(([step, ...place]) => step + place.map(rounded).join(" ")).join("");
-
 const escaped = (/** @type {string} */ text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;");
 
 /**
- * @param {VectorMark} mark
- * @param {number} index
+ * The attributes of a style.
+ * @param {"fill" | "stroke"} kind
+ * @param {string=} style
  */
-async function svgMark(mark, index) {
-  const { alpha, path, image, text, clipping, x, y } = mark, names = /** @type {Record<string, any>} */ ({});
-  for (const kind of /** @type {("fill" | "stroke")[]} */ (["fill", "stroke"])) {
-    const [red, green, blue, part] = channelsOf(mark[kind] ?? "black");
-    names[kind] = mark[kind] ? `rgb(${red},${green},${blue})` : "none";
-    if (mark[kind] && part < 1) names[`${kind}-opacity`] = part;
-  }
-  if (mark.stroke) names["stroke-width"] = rounded(mark.lineWidth);
-  if (mark.stroke && mark.dash.length) names["stroke-dasharray"] = mark.dash.map(rounded).join(" ");
-  if (alpha < 1) names.opacity = alpha;
-  if (clipping) names["clip-path"] = `url(#clip${index})`;
-  const attributes = (/** @type {Record<string, any>} */ more) =>
-    Object.entries({ ...names, ...more }).map(([name, value]) => ` ${name}="${value}"`).join("");
-  const clip = clipping ? `<clipPath id="clip${index}"><path d="${svgPath(clipping)}"/></clipPath>` : "";
-  if (image) {
-    const href = image.toDataURL(mark.isPhoto ? "image/jpeg" : "image/png", JPEG_QUALITY), { width, height } = mark;
-    const style = mark.isSmooth ? {} : { style: "image-rendering: pixelated" };
-    return `${clip}<image${attributes({ x, y, width, height, preserveAspectRatio: "none", ...style, href })}/>`;
-  }
-  if (path) return `${clip}<path${attributes({ d: svgPath(path), ...(mark.rule && { "fill-rule": mark.rule }) })}/>`;
-  const anchor = ["start", "middle", "end"][2 * mark.anchor], weight = mark.isBold ? { "font-weight": "bold" } : {};
-  const place = { x: rounded(x), y: rounded(y), "font-size": mark.size, "text-anchor": anchor };
-  return `${clip}<text${attributes({ ...place, ...weight })}>${escaped(text ?? "")}</text>`;
+function paintOf(kind, style) {
+  if (!style) return { [kind]: "none" };
+  const [red, green, blue, part] = channelsOf(style);
+  return { [kind]: `rgb(${red},${green},${blue})`, [`${kind}-opacity`]: part < 1 ? part : "" };
 }
 
 /**
- * @param {VectorMark[]} marks
+ * @param {Recorder} recorder
  * @param {number} width
  * @param {number} height
  * @param {string} title
  */
-export async function vectorSvg(marks, width, height, title) {
-  const parts = await Promise.all(marks.map(svgMark));
-  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" `
-    + `font-family="${FIGURE_FONT}"><title>${escaped(title)}</title>\n${parts.join("\n")}\n</svg>\n`;
-}
+export const vectorSvg = ({ marks }, width, height, title) =>
+  `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" `
+    + `font-family="${FIGURE_FONT}"><title>${escaped(title)}</title>\n${marks.join("\n")}\n</svg>\n`;
