@@ -213,7 +213,6 @@ def test_a_message_takes_no_click_from_what_lies_under_it(page: Page) -> None:
     under = """() => {
         const busy = document.querySelector(".vx-busy");
         busy.hidden = false;
-        busy.classList.add("vx-shown");
         const found = (part) => {
             const { left, top, width, height } = part.getBoundingClientRect();
             return document.elementFromPoint(left + width / 2, top + height / 2);

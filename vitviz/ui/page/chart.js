@@ -1,6 +1,6 @@
 // Curves over layers, as SVG.
 
-import { create } from "./dom.js";
+import { create, setAttributes, svgPart } from "./dom.js";
 import { formOf, range } from "./numbers.js";
 
 const CHART_HEIGHT = 250, CHART_EDGES = { left: 72, right: 12, top: 12, bottom: 38 };
@@ -8,26 +8,6 @@ const CHART_HEIGHT = 250, CHART_EDGES = { left: 72, right: 12, top: 12, bottom: 
 const CHART_NEAR_PIXELS = 24;
 // A larger ratio of values leads to a logarithmic axis.
 const CHART_LOG_RATIO = 30;
-
-/**
- * @param {string} name
- * @param {any} attributes
- * @param {...any} children
- */
-function svgPart(name, attributes, ...children) {
-  const svgElement = document.createElementNS("http://www.w3.org/2000/svg", name);
-  setAttributes(svgElement, attributes);
-  svgElement.append(...children);
-  return svgElement;
-}
-
-/**
- * @param {Element} svgElement
- * @param {Record<string, any>} attributes
- */
-function setAttributes(svgElement, attributes) {
-  for (const [key, value] of Object.entries(attributes)) svgElement.setAttribute(key, String(value));
-}
 
 /**
  * A list of names and colours.
@@ -67,10 +47,7 @@ export class Chart {
    */
   constructor({ places, axis, quantity, lines = [], points = [], mayBeLog = false }) {
     this.width = 0;
-    this.places = places;
-    this.axis = axis;
-    this.quantity = quantity;
-    this.lines = lines;
+    this.about = { places, axis, quantity, lines };
     this.points = points.filter((/** @type {any} */ { y }) => !Number.isNaN(y));
     const values = [
       ...this.points.map((/** @type {any} */ { y }) => y),
@@ -82,21 +59,21 @@ export class Chart {
     this.low = this.isLog ? smallest / 1.2 : Math.min(0, ...values);
     this.svg = svgPart("svg", { role: "img" });
     this.key = keyOf(lines.filter((/** @type {any} */ { name }) => name));
-    this.readout = create("output", { className: "vx-readout" });
-    this.parts = [this.svg, this.readout, this.key];
+    const readout = create("output", { className: "vx-readout" });
+    this.parts = [this.svg, readout, this.key];
     this.svg.onpointermove = (event) => {
       const point = this.nearest(event);
-      this.readout.textContent = point ? point.text : "";
+      readout.textContent = point?.text ?? "";
       this.svg.classList.toggle("vx-acts", Boolean(point?.act));
     };
-    this.svg.onpointerleave = () => { this.readout.textContent = ""; };
+    this.svg.onpointerleave = () => { readout.textContent = ""; };
     this.svg.onclick = (event) => this.nearest(event)?.act?.();
   }
 
   /** @param {number} index */
   x(index) {
     const { left, right } = CHART_EDGES, plotWidth = this.width - left - right - 16;
-    return left + 8 + (this.places.length > 1 ? index / (this.places.length - 1) : 0.5) * plotWidth;
+    return left + 8 + (this.about.places.length > 1 ? index / (this.about.places.length - 1) : 0.5) * plotWidth;
   }
 
   /** @param {number} value */
@@ -120,25 +97,26 @@ export class Chart {
   /** @param {number} width */
   draw(width) {
     this.width = width;
+    const { places, axis, quantity, lines } = this.about;
     const { left, right, bottom } = CHART_EDGES, floor = CHART_HEIGHT - bottom, ink = "currentColor";
     const text = (/** @type {any} */ content, /** @type {any} */ x, /** @type {any} */ y, /** @type {any} */ anchor, attributes = {}) =>
       svgPart("text", { x, y, "text-anchor": anchor, fill: ink, ...attributes }, content);
     const parts = ticksOf(this.low, this.high, this.isLog).flatMap((tick) => [
       svgPart("line", { x1: left, x2: width - right, y1: this.y(tick), y2: this.y(tick), stroke: ink, "stroke-opacity": 0.15 }),
-      text(formOf(this.quantity)(Number(tick.toPrecision(6))), left - 6, this.y(tick) + 4, "end"),
+      text(formOf(quantity)(Number(tick.toPrecision(6))), left - 6, this.y(tick) + 4, "end"),
     ]);
     // Labels that do not overlap.
-    const step = Math.ceil(this.places.length * 34 / (width - left - right));
-    this.places.forEach((/** @type {string} */ name, /** @type {number} */ index) => {
+    const step = Math.ceil(places.length * 34 / (width - left - right));
+    places.forEach((/** @type {string} */ name, /** @type {number} */ index) => {
       if (index % step === 0) parts.push(text(name, this.x(index), floor + 16, "middle"));
     });
-    parts.push(text(this.axis, (left + width - right) / 2, CHART_HEIGHT - 4, "middle"));
+    parts.push(text(axis, (left + width - right) / 2, CHART_HEIGHT - 4, "middle"));
     parts.push(
-      text(`${this.quantity}${this.isLog ? " (log)" : ""}`, 13, (CHART_EDGES.top + floor) / 2, "middle", {
+      text(`${quantity}${this.isLog ? " (log)" : ""}`, 13, (CHART_EDGES.top + floor) / 2, "middle", {
         transform: `rotate(-90 13 ${(CHART_EDGES.top + floor) / 2})`,
       }),
     );
-    for (const { values, colour } of this.lines) {
+    for (const { values, colour } of lines) {
       const points = values
         .map((/** @type {any} */ value, /** @type {number} */ index) => [index, value])
         .filter((/** @type {any} */ [, value]) => !Number.isNaN(value));
@@ -170,7 +148,7 @@ export class Chart {
     const { width } = this;
     setAttributes(file, { xmlns: "http://www.w3.org/2000/svg", viewBox: `0 0 ${width} ${height}`, width, height, color: "black" });
     file.prepend(svgPart("rect", { width, height, fill: "white" }));
-    this.lines.filter((/** @type {any} */ { name }) => name).forEach((/** @type {any} */ { name, colour }, /** @type {number} */ index) => {
+    this.about.lines.filter(({ name }) => name).forEach(({ name, colour }, index) => {
       const y = CHART_HEIGHT + 18 * index + 12;
       file.append(
         svgPart("rect", { x: CHART_EDGES.left, y: y - 10, width: 12, height: 12, fill: colour }),

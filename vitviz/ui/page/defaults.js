@@ -5,6 +5,5 @@
  * @param {Parameter} record
  * @param {Pick<Facts, "layers">} facts
  */
-export function defaultOf(record, facts) {
-  return record.kind === "layer" && record.default < 0 ? facts.layers + record.default : record.default;
-}
+export const defaultOf = (record, facts) =>
+  record.kind === "layer" && record.default < 0 ? facts.layers + record.default : record.default;

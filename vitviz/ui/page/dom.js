@@ -70,6 +70,27 @@ export function labelled(title, ...children) {
 export const tableRow = ([name, ...texts], title = "") =>
   create("tr", { title }, create("th", { textContent: name, scope: "row" }), ...texts.map((textContent) => create("td", { textContent })));
 
+/**
+ * An element of SVG.
+ * @param {string} name
+ * @param {Record<string, any>} attributes
+ * @param {...(Node | string)} children
+ */
+export function svgPart(name, attributes, ...children) {
+  const part = document.createElementNS("http://www.w3.org/2000/svg", name);
+  setAttributes(part, attributes);
+  part.append(...children);
+  return part;
+}
+
+/**
+ * @param {Element} part
+ * @param {Record<string, any>} attributes
+ */
+export function setAttributes(part, attributes) {
+  for (const [name, value] of Object.entries(attributes)) part.setAttribute(name, String(value));
+}
+
 /** @param {HTMLCanvasElement} canvas */
 export const contextOf = (canvas) => /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
 

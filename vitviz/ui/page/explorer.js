@@ -85,7 +85,6 @@ function update() {
 }
 
 function showControls() {
-  root.classList.toggle("vx-alone", Boolean(panes[0].alone));
   for (const pane of panes) pane.element.classList.toggle("vx-alone", Boolean(pane.alone));
   const { state } = store, view = state.views[page.active], pane = activePane();
   source.show(view, pane.key === analysisKey(view) ? pane.facts : null, pane.model);

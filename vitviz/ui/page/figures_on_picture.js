@@ -6,7 +6,7 @@ import { setProbeParameter } from "./choices.js";
 import { contextOf, createCanvas } from "./dom.js";
 import { highestOf, isKnown, MAX_LINES, mosaicFigure, sentenceCase, valuesAt } from "./figures.js";
 import { lookOfPanels } from "./look.js";
-import { drawRaster, Mosaic, rasterOf } from "./mosaic.js";
+import { drawRaster, rasterOf } from "./mosaic.js";
 import { digits, formOf, range } from "./numbers.js";
 import { PIN_COLOURS } from "./pins.js";
 import { isEqual } from "./store.js";
@@ -34,20 +34,13 @@ function onPicture(pane, paintOn) {
 }
 
 /**
- * @param {any} options
- * @param {number} across
- * @param {number} down
- */
-const cellOf = ({ pane }, across, down) => pane.painter.cellAt(across, down);
-
-/**
  * A function of a patch in a cell, as one of a point of the cell.
  * @param {ProbeContext} context
  * @param {((index: number, cell: Cell) => any) | null} run
  * @returns {any}
  */
 const atPatch = (context, run) => run && ((/** @type {number} */ index, /** @type {number} */ across, /** @type {number} */ down) => {
-  const cell = cellOf(context, across, down);
+  const cell = context.pane.painter.cellAt(across, down);
   return cell ? run(index, cell) : "";
 });
 
@@ -114,8 +107,6 @@ function comparedFigure(measurement, vectors, context) {
   /** @type {FittedScale | null} */
   let scale = null;
   let token = queryToken;
-  /** @type {any} */
-  const figure = { wide: false };
   const compare = (/** @type {any} */ next) => {
     token = next ?? queryToken;
     if (next === null || next === queryToken) values = measurement.values;
@@ -130,35 +121,25 @@ function comparedFigure(measurement, vectors, context) {
     figure.title = sentenceCase(`${measurement.quantity} of ${name} with every token`);
     figure.note = pane.facts.prefix.map((name, index) => `${nameOf(name)} ${digits(values[index])}`).join(" · ");
   };
-  compare(null);
   const cell = { title: "", paint: onPicture(pane, (canvas) => {
     const { table, look } = lookOfPanels();
     pane.painter.paint(canvas, patchesOf(context, values), scale, table, look);
     if (token !== null && token >= prefix) pane.painter.mark(canvas, pane.attention.cell(token), "white", Math.max(1, canvas.width / 300));
   }) };
-  const under = (/** @type {number} */ across, /** @type {number} */ down) => {
-    const cell = cellOf(context, across, down);
-    return cell && pane.attention.token(cell[0], cell[1]);
-  };
-  const mosaic = new Mosaic([cell], {
+  /** @type {any} */
+  const figure = mosaicFigure(measurement.quantity, [cell], {
     ratio: pane.painter.ratio, maxWidth: 460,
-    say: (_, across, down) => {
-      const next = under(across, down);
-      if (next !== null && next !== token) figure.changed(next);
-      return next === null ? "" : `${nameOf(queryOf(next, pane.facts))}: ${digits(measurement.values[next])} with ${nameOf(query)}`;
-    },
-    act: (_, across, down) => cellOf(context, across, down) && setProbeParameter("query", cellOf(context, across, down)),
+    say: atPatch(context, (_, cell) => {
+      const next = pane.attention.token(...cell);
+      if (next !== token) figure.changed(next);
+      return `${nameOf(cell)}: ${digits(measurement.values[next])} with ${nameOf(query)}`;
+    }),
+    act: atPatch(context, (_, cell) => setProbeParameter("query", cell)),
     onLeave: () => figure.changed(null),
-  });
-  // The panel replaces `changed`: with another token, the title changes.
-  return Object.assign(figure, {
-    parts: mosaic.parts,
-    mosaic,
-    follow: compare,
-    changed: () => {},
-    draw: (/** @type {number} */ width, /** @type {string} */ ink) => mosaic.draw(width, ink),
-    values: () => Array.from(values),
-  });
+    // The panel adds `changed`: with another token, the title changes.
+  }, { wide: false, follow: compare, values: () => Array.from(values) });
+  compare(null);
+  return figure;
 }
 
 /**

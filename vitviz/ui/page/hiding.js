@@ -38,6 +38,5 @@ export function switchHead({ layer, head }) {
   const remaining = heads_off.filter((pair) => !isMeant(pair)), areOff = heads_off.length - remaining.length === heads.length;
   /** @type {[number, number][]} */
   const added = areOff ? [] : heads.map((each) => [layer, each]);
-  const views = store.state.views.map((view, index) => (index === page.active ? { ...view, heads_off: [...remaining, ...added] } : view));
-  if (canHide(activePane().model)) store.patch({ views, panel: "switches" });
+  if (canHide(activePane().model)) store.patchView(page.active, { heads_off: [...remaining, ...added] }, { panel: "switches" });
 }

@@ -21,9 +21,8 @@ const busy = { runs: null, films: null, weights: null };
 export function showBusy(lane, its) {
   busy[lane] = its;
   const state = busy.weights ?? busy.runs ?? busy.films;
+  // It fades in after a delay, so that short requests show nothing.
   find("busy").hidden = !state;
-  // It fades in after a delay, so that short requests show nothing; a transition begins only once it is displayed.
-  requestAnimationFrame(() => find("busy").classList.toggle("vx-shown", !find("busy").hidden));
   if (!state) return;
   /** @type {Record<string, string>} */
   const texts = {

@@ -1,8 +1,8 @@
 // What moves by itself. The first seconds of a visit: colour drains, a square asks, a line goes to what it looks at, and the map glows.
 
-import { contextOf, create } from "./dom.js";
+import { contextOf, create, svgPart } from "./dom.js";
 
-const SEEN = "vitviz-opening-seen", SVG = "http://www.w3.org/2000/svg";
+const SEEN = "vitviz-opening-seen";
 // Whatever the visitor does ends it.
 export const TOUCHES = ["pointerdown", "pointermove", "keydown", "wheel"];
 
@@ -44,18 +44,10 @@ export function playOpening({ painter, facts, element, drawing }) {
     contextOf(canvas).drawImage(painter.pictureOf({ drain }), 0, 0, canvas.width, canvas.height);
     return canvas;
   });
-  const drawn = document.createElementNS(SVG, "svg"), { width, height } = base;
-  drawn.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  const [x, y, across, down] = painter.patchRectangle(look.query, width, height);
+  const { width, height } = base, [x, y, across, down] = painter.patchRectangle(look.query, width, height);
   const [from, middle, to] = painter.arc(...(drawing.arc ?? [look.query, look.place]), width, height);
-  for (const [name, attributes] of /** @type {[string, Record<string, any>][]} */ ([
-    ["path", { d: `M ${from} Q ${middle} ${to}`, pathLength: 1 }],
-    ["rect", { x, y, width: across, height: down }],
-  ])) {
-    const part = document.createElementNS(SVG, name);
-    for (const [key, value] of Object.entries(attributes)) part.setAttribute(key, value);
-    drawn.append(part);
-  }
+  const drawn = svgPart("svg", { viewBox: `0 0 ${width} ${height}` },
+    svgPart("path", { d: `M ${from} Q ${middle} ${to}`, pathLength: 1 }), svgPart("rect", { x, y, width: across, height: down }));
   const { offsetLeft: left, offsetTop: top, clientWidth, clientHeight } = base;
   const style = `left: ${left}px; top: ${top}px; width: ${clientWidth}px; height: ${clientHeight}px`;
   const overlay = create("div", { className: "vx-opening", style }, pale, bright, drawn);

@@ -194,19 +194,12 @@ function onDevice(view, notes) {
  * @param {(pictures: IDBObjectStore) => IDBRequest<any>} ask
  * @returns {Promise<any>}
  */
-function inDatabase(name, mode, ask) {
-  return new Promise((resolve, reject) => {
-    const opening = indexedDB.open(name);
-    opening.onupgradeneeded = () => opening.result.createObjectStore(PICTURES);
-    opening.onerror = () => reject(opening.error);
-    opening.onsuccess = () => {
-      const { result: database } = opening, transaction = database.transaction(PICTURES, mode);
-      const request = ask(transaction.objectStore(PICTURES));
-      transaction.oncomplete = () => {
-        database.close();
-        resolve(request.result);
-      };
-      transaction.onabort = () => reject(transaction.error);
-    };
-  });
+async function inDatabase(name, mode, ask) {
+  const opening = indexedDB.open(name);
+  opening.onupgradeneeded = () => opening.result.createObjectStore(PICTURES);
+  await new Promise((done, fail) => Object.assign(opening, { onsuccess: done, onerror: () => fail(opening.error) }));
+  const transaction = opening.result.transaction(PICTURES, mode), request = ask(transaction.objectStore(PICTURES));
+  await new Promise((done, fail) => Object.assign(transaction, { oncomplete: done, onabort: () => fail(transaction.error) }));
+  opening.result.close();
+  return request.result;
 }

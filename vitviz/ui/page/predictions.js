@@ -19,7 +19,6 @@ export function showPredictions() {
     )));
   }
   const saysWhy = offeredMethods(facts, model).some(({ about_a_class: isOfClass }) => isOfClass);
-  holder.classList.toggle("vx-changed", shown.some(({ before }) => before !== undefined));
   shown.forEach(({ index, probability, before }, place) => {
     const button = holder.children[place], [, bar, output] = button.children;
     bar.style.setProperty("--ghost", before === undefined ? 0 : 1);

@@ -102,25 +102,18 @@ export class Probes {
     if (!key) return requests.drop("probe");
     // The findings are those from before the panel was closed.
     if (this.result?.key === key) return;
-    this.waiting();
+    // Previous findings of the same probe stay meanwhile.
+    if (this.result?.reply.probe !== probe) this.clear();
+    find("probe-again").hidden = true;
+    this.say("Computing …");
     runInPanel("probe", key, { kind: "probe", uid, probe, parameters }, async (/** @type {any} */ reply) => {
       const tensors = readPack(await backend.made(reply.address));
       if (key === this.requested) this.showResult(reply, tensors, pane, key);
-    }, (/** @type {string} */ text) => this.failed(text));
-  }
-
-  /** Wait for new findings; previous ones of the same probe stay meanwhile. */
-  waiting() {
-    if (this.result?.reply.probe !== this.view.probe) this.clear();
-    find("probe-again").hidden = true;
-    this.say("Computing …");
-  }
-
-  /** @param {string} text */
-  failed(text) {
-    this.clear();
-    find("probe-again").hidden = false;
-    this.say(text);
+    }, (/** @type {string} */ text) => {
+      this.clear();
+      find("probe-again").hidden = false;
+      this.say(text);
+    });
   }
 
   /**
@@ -177,7 +170,6 @@ export class Probes {
       figure.parts[0].setAttribute("role", "img");
       figure.parts[0].setAttribute("aria-label", figure.title);
       note.textContent = figure.note ?? "";
-      note.hidden = !figure.note;
       this.showLegend(legend, figure);
     };
     if (figure.follow) figure.changed = (/** @type {number} */ token) => this.followWith(figure, token);

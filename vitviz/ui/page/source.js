@@ -175,9 +175,7 @@ export class Source {
       Object.assign(find("step"), { max: model.steps.length - 1, value: model.steps.indexOf(step) });
       this.sayStep(step);
     }
-    find("picture-assumptions").hidden = !facts.assumptions;
     find("picture-assumptions").textContent = facts.assumptions && `About the picture: ${facts.assumptions}.`;
-    find("engine").hidden = !facts.engine;
     find("engine").textContent = facts.engine ? `Computed on this device, by ${facts.engine}.` : "";
     if (this.offeredFacts !== facts) {
       this.offerWhole(facts);
@@ -249,7 +247,6 @@ export class Source {
     all.hidden = !isLong;
     all.querySelector("summary").textContent = `All ${count} classes`;
     all.querySelector("p").textContent = isLong ? `${names.sort(BY_NAME.compare).join(", ")}.` : "";
-    find("assumptions").hidden = !model.assumptions;
     find("assumptions").textContent = model.assumptions;
     find("card").replaceChildren(
       ...model.card.flatMap(([name, value]) => [

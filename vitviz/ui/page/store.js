@@ -25,9 +25,7 @@ export const isEqual = (a, b) => JSON.stringify(a) === JSON.stringify(b);
  * The key of a view's analysis: two views with the same key show the same analysis.
  * @param {any} view
  */
-export function analysisKey(view) {
-  return JSON.stringify(INPUT_FIELDS.map((name) => view[name] ?? null));
-}
+export const analysisKey = (view) => JSON.stringify(INPUT_FIELDS.map((name) => view[name] ?? null));
 
 /**
  * A state with the changes between two others, entry by entry, also inside views and their parameters.
@@ -112,10 +110,10 @@ export class Store {
   /**
    * @param {number} index
    * @param {Partial<View>} change
+   * @param {Partial<State>} others of the state
    */
-  patchView(index, change) {
-    const views = this.state.views.map((view, viewIndex) => (viewIndex === index ? { ...view, ...change } : view));
-    this.patch({ views });
+  patchView(index, change, others = {}) {
+    this.patch({ ...others, views: this.state.views.with(index, { ...this.state.views[index], ...change }) });
   }
 
   /**

@@ -30,9 +30,7 @@ const LONG_NAMES = { cls: "the CLS token", distillation: "the distillation token
  * The name of a token in captions, as the library's captions have it.
  * @param {Query} query
  */
-export function longNameOf(query) {
-  return LONG_NAMES[String(query)] ?? nameOf(query);
-}
+export const longNameOf = (query) => LONG_NAMES[String(query)] ?? nameOf(query);
 
 /**
  * An index as a caption names it, with the range, which shows that indexes begin at 0.

@@ -9,9 +9,7 @@ import { numbered } from "./token_names.js";
  * The parameter records of a method by name.
  * @param {string} method
  */
-export function parametersOf(method) {
-  return Object.fromEntries(METHODS[method].parameters.map((record) => [record.name, record]));
-}
+export const parametersOf = (method) => Object.fromEntries(METHODS[method].parameters.map((record) => [record.name, record]));
 
 /**
  * @param {string} method
@@ -45,9 +43,8 @@ export function valueOf(view, name, facts) {
  * @param {Parameter} record
  * @param {Facts} facts
  */
-export function probeDefaultOf(record, facts) {
-  return record.kind === "token" ? [Math.floor(facts.rows / 2), Math.floor(facts.columns / 2)] : defaultOf(record, facts);
-}
+export const probeDefaultOf = (record, facts) =>
+  record.kind === "token" ? [Math.floor(facts.rows / 2), Math.floor(facts.columns / 2)] : defaultOf(record, facts);
 
 /**
  * The index of a query's token; null if the query is no single token, or the picture lacks it.

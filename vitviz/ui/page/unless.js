@@ -31,25 +31,20 @@ export class Unless {
   /** @param {Flip} flip */
   cover(flip) {
     page.coverTime = matchMedia("(prefers-reduced-motion: reduce)").matches ? -COVER_MS : performance.now();
-    const views = store.state.views.map((view, index) =>
-      (index === page.active ? { ...view, patches_off: flip.patches, heads_off: [] } : view));
-    store.patch({ views, panel: backend.computes ? "switches" : "" });
+    store.patchView(page.active, { patches_off: flip.patches, heads_off: [] }, { panel: backend.computes ? "switches" : "" });
   }
 
   /** Search where it is quick, and say what is known. */
   request() {
     const { facts, model, key } = activePane(), view = activeView(), canSearch = backend.computes && backend.has("flips");
-    const isShown = facts && key === analysisKey(view) && (facts.flip || (facts.flips && canSearch));
     clearTimeout(this.timer);
-    find("unless").hidden = true;
-    if (!isShown) return;
+    if (!facts || key !== analysisKey(view) || !(facts.flip || (facts.flips && canSearch))) return setText(find("unless"), "");
     const { flip } = facts, isCovered = flip && isEqual(view.patches_off, flip.patches), count = flip?.patches.length;
     const squares = count === 1 ? "this square" : `these ${count} squares`;
     const name = flip && labelOf(model, flip.after.index).split(",")[0], isNone = count === 0;
     setText(find("unless"), !flip ? (facts.flips === "on request" ? "Find squares without which it says something else" : "")
       : isNone ? "Covering half of the squares, in the order of Why, does not change what it says."
         : `${isCovered ? `Without ${squares},` : `Cover ${squares} and`} it says ${name}, ${wholePercent(flip.after.probability)}.`);
-    find("unless").hidden = !find("unless").textContent;
     find("unless").disabled = Boolean(isNone || isCovered);
     const isExample = SETTINGS.examples.some(({ id, is_covered: opensCovered }) => opensCovered && id === page.openedPicture);
     const isUntouched = isFarLook(view, facts) && !Object.keys(store.asked[page.active]).length && !view.patches_off.length;
