@@ -116,6 +116,23 @@ def test_nothing_moves_when_a_question_or_a_message_comes(browser: Browser, addr
                 assert page.evaluate(boxes) == before, (width, begins)
 
 
+def test_the_stage_is_as_high_as_the_first_screen_allows(browser: Browser, address: str) -> None:
+    edges = """() => ["stage", "strip"].flatMap((name) => {
+        const { top, bottom } = document.querySelector(`.vx-${name}`).getBoundingClientRect();
+        return [top, bottom];
+    })"""
+    with page_at(browser, address) as page:
+        # Two columns, with the film in sight; a phone and a zoom of 200 %, where the picture begins high.
+        for width, height, least in ((1440, 900, 0.62), (1920, 1080, 0.66), (390, 844, None), (720, 450, None)):
+            page.set_viewport_size({"width": width, "height": height})
+            settle(page)
+            top, bottom, _, film = page.evaluate(edges)
+            if least is None:
+                assert top <= height / 3, (width, top)
+            else:
+                assert least - 0.001 <= (bottom - top) / height <= 0.7 and film <= height, (width, top, bottom, film)
+
+
 # Each changes one thing that the page shows, and gives what takes it back.
 SET = """const set = (selector, name, value) => {
     const part = document.querySelector(`#vv-explorer .vx ${selector}`), before = part[name];

@@ -2,12 +2,14 @@
 
 import { faded, interpolated, paintPixels } from "./colours.js";
 import { contextOf, create } from "./dom.js";
-import { range } from "./numbers.js";
+import { clamped, range } from "./numbers.js";
 
 const DIMMED = "rgba(0, 0, 0, 0.65)";
 const GRID_LINE = "rgba(255, 255, 255, 0.35)";
-// The stage: its width by its height, and the largest share of the window's height; a picture of another shape stands in its middle.
-const STAGE_RATIO = 1.5, STAGE_SHARE = 0.62, PROJECTED_SHARE = 0.71, PHONE_SHARE = 0.43, PHONE_WIDTH = 720;
+// The stage: its width by its height, and its largest shares of the window's height; a picture of another shape stands in its middle.
+const STAGE_RATIO = 1.5, STAGE_SHARE = 0.62, TALL_SHARE = 0.7, PROJECTED_SHARE = 0.71, PHONE_SHARE = 0.43, PHONE_WIDTH = 720;
+// In pixels of the page: what stands above and below the stage on the first screen, of which a tall window has enough.
+const AROUND_STAGE = 350;
 // Of a picture whose colour drains, as in vitviz/visualization/overlays.py.
 const DRAINED_SATURATION = 0.4, DRAINED_BRIGHTNESS = 0.68, [red, green, blue] = [0.213, 0.715, 0.072];
 // Rows and columns are numbered if patches have at least this many pixels.
@@ -24,7 +26,8 @@ export function fitCanvas(canvas, ratio) {
   const holder = canvas.parentElement, availableWidth = holder?.clientWidth ?? 0;
   if (!holder || !availableWidth) return;
   const scale = Math.min(2, window.devicePixelRatio || 1), isStage = holder.classList.contains("vx-stage");
-  const share = canvas.closest(".vx-projected") ? PROJECTED_SHARE : innerWidth > PHONE_WIDTH ? STAGE_SHARE : PHONE_SHARE;
+  const tall = clamped(1 - AROUND_STAGE / innerHeight, STAGE_SHARE, TALL_SHARE);
+  const share = canvas.closest(".vx-projected") ? PROJECTED_SHARE : innerWidth > PHONE_WIDTH ? tall : PHONE_SHARE;
   const height = Math.round(Math.min(availableWidth / STAGE_RATIO, share * innerHeight));
   const cssWidth = isStage ? Math.min(availableWidth, height / ratio) : availableWidth;
   if (isStage) holder.style.height = `${height}px`;
