@@ -14,6 +14,7 @@ from vitviz import Analysis, MethodError, analyze
 from vitviz.metrics.ablation import switched_off, without_patches
 
 MARGIN = 0.1
+EXAMPLES = ("chelsea", "coffee", "flower", "rocket", "astronaut", "perch")
 KINDS: list[dict[str, Any]] = [
     {},
     {"register_tokens": 4},
@@ -90,12 +91,19 @@ def test_the_answer_can_be_asked_for(make_model: MakeModel) -> None:
     assert reached
 
 
-def test_the_cup_becomes_a_padlock_by_eleven_squares_where_random_orders_fail(bundled: Any) -> None:
+def test_the_cup_becomes_a_padlock_where_random_orders_fail(bundled: Any) -> None:
     reports = []
     flip = analyze("assets/coffee.jpg", bundled).flip(report=reports.append)
-    assert (flip.before.label, flip.after.label, len(flip.patches), flip.random_count) == ("soup", "padlock", 11, None)
-    assert reports[0].done == 1
-    assert flip.passes < 100
+    assert (flip.before.label, flip.after.label, flip.random_count) == ("soup", "padlock", None)
+    assert reports[0].done and reports[-1].done > flip.passes
+
+
+@pytest.mark.slow
+def test_a_small_set_is_found_in_few_passes(bundled: Any) -> None:
+    flips = [analyze(f"assets/{name}.jpg", bundled).flip(random_orders=0) for name in EXAMPLES]
+    passes, sizes = [flip.passes for flip in flips], [len(flip.patches) for flip in flips]
+    assert all(sizes) and sum(sizes) <= 75
+    assert max(passes) <= 80 and sum(passes) <= 300
 
 
 def test_random_orders_are_searched_in_the_same_way(make_model: MakeModel) -> None:

@@ -16,7 +16,8 @@ from vitviz.attention.token_map import TokenMap
 from vitviz.errors.arguments import integer, number
 from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import MethodError
-from vitviz.metrics.flip import MOST_COVERED, FlipSearch
+from vitviz.metrics.flip import FlipSearch
+from vitviz.models.capture import is_captured
 from vitviz.models.probability import why_no_probability
 from vitviz.models.targets import class_index, class_target, contrast
 from vitviz.progress import Progress
@@ -34,13 +35,13 @@ class Flip(AttributeAdvice):
 
     Args:
         before: what the model says of the whole picture.
-        after: what it says without the patches; without half of all, in the order of the map, if none were found.
+        after: what it says without the patches; without half of all if none were found.
         patches: row and column of each, from the top; empty if the answer stays without half of all patches.
         class_count: number of classes that the model knows.
         heatmap: where they are: 1 for a covered patch, and 0 for any other.
-        random_count: how many patches a random order needs by the same search, the median of several; None if most of
-            them do not change the answer within half of all patches, or if none was tried.
-        passes: pictures that went through the network.
+        random_count: how many patches a random order needs, made fewer in the same way, the median of several; None if
+            most of them do not change the answer within half of all patches, or if none was tried.
+        passes: pictures that went through the network; one that also went back counts as three.
 
     >>> flip = analysis.flip()
     >>> print(flip)
@@ -87,28 +88,30 @@ def flip(
     if other == first:
         raise MethodError(f"to = {to!r}: this is the answer already; expected another class, or None for any other")
     margin = number("margin", margin, lambda value: 0 <= value < 1, "a number from 0 up to, but not including, 1")
-    if order is None:
+    search, ranking = FlipSearch(analysis.network, analysis.prepared.pixels, first, other, margin, report), None
+    if order is None and is_captured(analysis.network):
         order = analysis.relevance(first if other is None else contrast(first, other))
-    check_place(analysis.prepared, "order", order)
-    search = FlipSearch(analysis.network, analysis.prepared.pixels, first, other, margin, report)
-    values = order.values.flatten()
-    ranking = values.argsort(descending=True, stable=True).tolist()
-    covered = search.patches(ranking)
-    without = search.probabilities(ranking[: int(MOST_COVERED * len(ranking))] if covered is None else covered)
-    passes, counts = search.passes, list[float]()
+    if order is not None:
+        check_place(analysis.prepared, "order", order)
+        ranking = order.values.flatten().argsort(descending=True, stable=True).tolist()
+    covered, is_found = search.patches(ranking)
+    without, passes, counts = search.probabilities(covered), search.passes, list[float]()
     for seed in range(random_orders):
-        shuffled = torch.randperm(len(ranking), generator=torch.Generator().manual_seed(seed)).tolist()
-        patches = search.patches(shuffled)
-        counts.append(math.inf if patches is None else len(patches))
+        shuffled = torch.randperm(search.patch_count, generator=torch.Generator().manual_seed(seed)).tolist()
+        needed, is_changed = search.patches(shuffled)
+        counts.append(len(needed) if is_changed else math.inf)
         # More cannot change the median.
         if 2 * counts.count(math.inf) > random_orders:
             break
     typical = median(counts) if counts else math.inf
     answer = int(without.argmax()) if other is None else other
     after = Prediction(labels[answer], float(without[answer]), answer)
-    cover = torch.zeros_like(values).index_fill(0, torch.tensor(covered or [], dtype=torch.long), 1)
+    layout = analysis.trace.layout
+    patches = tuple(divmod(patch, layout.grid_width) for patch in sorted(covered)) if is_found else ()
+    cover = torch.tensor(
+        [[float((row, column) in patches) for column in range(layout.grid_width)] for row in range(layout.grid_height)]
+    )
     change = f"the answer is {after.label!r} in place of {before.label!r}"
-    description = f"Squares without which {change}" if covered else f"No squares were found without which {change}"
-    heatmap = analysis.heatmap_of(TokenMap(cover.view_as(order.values), {}, "covered or not", description, (0.0, 1.0)))
-    cells = tuple(divmod(patch, order.values.shape[1]) for patch in sorted(covered or ()))
-    return Flip(before, after, cells, len(labels), heatmap, None if math.isinf(typical) else int(typical), passes)
+    description = f"Squares without which {change}" if patches else f"No squares were found without which {change}"
+    heatmap = analysis.heatmap_of(TokenMap(cover, {}, "covered or not", description, (0.0, 1.0)))
+    return Flip(before, after, patches, len(labels), heatmap, None if math.isinf(typical) else int(typical), passes)

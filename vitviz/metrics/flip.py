@@ -3,7 +3,8 @@
 The nearest sources: Carter et al. 2019, "What made you do this? Understanding black-box decisions with sufficient input
 subsets", which find a small set of features that alone keep the answer, by taking the least important away; and Martens
 & Provost 2014, "Explaining Data-Driven Document Classifications", which find a small set of words without which it
-changes. Here the set is found as in the second, in the order of a map, and made smaller as in the first.
+changes. Here the set is found as in the second, and made smaller as in the first. The order is by how fast another
+answer gains as the attention to a patch weakens, taken anew of the patches that remain.
 """
 
 from __future__ import annotations
@@ -14,16 +15,20 @@ from dataclasses import dataclass, field
 import torch
 
 from vitviz.metrics.ablation import without_patches
+from vitviz.models.attention_gradients import attention_gradients
 from vitviz.models.network import Network
 from vitviz.models.probability import class_probabilities
+from vitviz.models.require import require_vit
 from vitviz.progress import Progress
 
 # Of the patches, the most that may be covered.
 MOST_COVERED = 0.5
 # Covered pictures that go through the network together.
 BATCH_SIZE = 8
-# Fewer patches are given back one by one.
-LEAST_TOGETHER = 4
+# Patches that are covered first.
+FIRST_COUNT = 3
+# Of a forward and a backward pass, the time in forward passes.
+GRADIENT_PASSES = 3
 
 
 @dataclass
@@ -39,7 +44,7 @@ class FlipSearch:
             of ``first``.
         report: receives the number of passes, of about as many as there are patches; an exception from it ends the
             search.
-        passes: pictures that went through the network so far.
+        passes: pictures that went through the network so far; one that also went back counts as three.
     """
 
     network: Network
@@ -50,74 +55,88 @@ class FlipSearch:
     report: Callable[[Progress], None] | None = None
     passes: int = field(default=0, init=False)
 
-    def patches(self, order: Sequence[int]) -> list[int] | None:
-        """The patches to cover, in this order; None if the answer stays while half of the patches are covered.
+    def __post_init__(self) -> None:
+        self.patch_count = self.network.config.layout(*self.pixels.shape[-2:]).patch_count
+
+    def patches(self, order: Sequence[int] | None = None) -> tuple[list[int], bool]:
+        """The patches to cover, and whether the answer is another one without them.
 
         They are taken in the order, twice as many each time, until the answer is another one, and then fewer again.
         What is not needed is given back, until each that is left is needed by itself. The answer need not change with
-        every further patch, so that a smaller set may exist.
+        every further patch, so that a smaller set may exist. If it stays while half of the patches are covered, these
+        are returned.
 
         Args:
-            order: numbers of all patches, the first to cover first.
+            order: numbers of all patches, the first to cover first; by default those without whose attention another
+                answer gains most, found anew whenever more are covered.
         """
-        low, high, most = 0, 1, int(MOST_COVERED * len(order))
-        while high > most or not self._flips(order[:high]):
-            if high >= most:
-                return None
-            low, high = high, min(2 * high, most)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self._flips(order[:middle]) else (middle, high)
-        return self._needed(list(order[:high]))
+        most, low, covered = int(MOST_COVERED * self.patch_count), 0, list[int]()
+        while not covered or not self._flips(covered):
+            if len(covered) == most:
+                return covered, False
+            ranking = [patch for patch in order or self._ranking(covered) if patch not in covered]
+            low = len(covered)
+            covered += ranking[: min(max(FIRST_COUNT, low), most - low)]
+        count = _last(low, len(covered), lambda count: not self._flips(covered[:count]))
+        return self._needed(covered[: count + 1]), True
 
     def probabilities(self, patches: Collection[int] = ()) -> torch.Tensor:
         """The probability of each class, ``"class"``, without these patches."""
         return self._probabilities([patches])[0]
 
+    def _ranking(self, covered: Collection[int]) -> list[int]:
+        """All patches, those first by which another class gains most."""
+        self._count(GRADIENT_PASSES)
+        network = require_vit(self.network, "the order of flip")
+        gradients = attention_gradients(network, self.pixels, covered, lambda logits: self._leads(logits)[0])
+        return gradients.argsort(stable=True).tolist()
+
     def _needed(self, patches: list[int]) -> list[int]:
-        """The patches without those that are not needed: halves, quarters and so on, then each by itself."""
-        size = len(patches) // 2
-        while size >= LEAST_TOGETHER:
-            for start in reversed(range(0, len(patches), size)):
-                rest = patches[:start] + patches[start + size :]
-                patches = rest if self._flips(rest) else patches
-            size //= 2
-        while True:
-            leads = zip(self._leads([_rest(patches, [patch]) for patch in patches]), patches, strict=True)
-            spare = [patch for lead, patch in sorted(leads, reverse=True) if lead >= self.margin]
-            if not spare:
-                return patches
-            # Each alone is not needed, but together they may be.
-            low, high = 1, len(spare) + 1
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (middle, high) if self._flips(_rest(patches, spare[:middle])) else (low, middle)
-            patches = _rest(patches, spare[:low])
+        """The patches without those that are not needed."""
+        leads = self._leads_without([_rest(patches, [patch]) for patch in patches])
+        spare = [patch for lead, patch in sorted(zip(leads, patches, strict=True), reverse=True) if lead >= self.margin]
+        if not spare:
+            return patches
+        # Each alone is not needed, but together they may be.
+        count = _last(1, len(spare) + 1, lambda count: self._flips(_rest(patches, spare[:count])))
+        return self._needed(_rest(patches, spare[:count]))
 
     def _flips(self, patches: Collection[int]) -> bool:
-        return self._leads([patches])[0] >= self.margin
+        return self._leads_without([patches])[0] >= self.margin
 
-    def _leads(self, sets: Sequence[Collection[int]]) -> list[float]:
+    def _leads_without(self, sets: Sequence[Collection[int]]) -> list[float]:
         """How far the other class is ahead without each of these sets of one size, in [-1, 1]."""
-        probabilities = self._probabilities(sets)
+        return [float(lead) for lead in self._leads(self._probabilities(sets))]
+
+    def _leads(self, scores: torch.Tensor) -> torch.Tensor:
+        """How far the other class is ahead, ``"set"``, from ``"set class"``."""
         chosen = self.first if self.to is None else self.to
-        others = probabilities.clone()
-        others[:, chosen] = -torch.inf
-        leads = probabilities[:, chosen] - others.amax(1)
+        others = torch.cat([scores[:, :chosen], scores[:, chosen + 1 :]], 1)
+        leads = scores[:, chosen] - others.amax(1)
         # Of one class against the best of the others, whichever of the two is asked for.
-        values: list[float] = (-leads if self.to is None else leads).tolist()
-        return values
+        return -leads if self.to is None else leads
 
     def _probabilities(self, sets: Sequence[Collection[int]]) -> torch.Tensor:
-        patch_count, found = self.network.config.layout(*self.pixels.shape[-2:]).patch_count, list[torch.Tensor]()
+        found = list[torch.Tensor]()
         for start in range(0, len(sets), BATCH_SIZE):
             some = sets[start : start + BATCH_SIZE]
-            self.passes += len(some)
-            if self.report is not None:
-                self.report(Progress(self.passes, max(self.passes, patch_count)))
+            self._count(len(some))
             found.append(without_patches(self.network, self.pixels, some))
         return class_probabilities(torch.cat(found), self.network.config.probability).cpu()
+
+    def _count(self, passes: int) -> None:
+        self.passes += passes
+        if self.report is not None:
+            self.report(Progress(self.passes, max(self.passes, self.patch_count)))
 
 
 def _rest(patches: Sequence[int], spare: Collection[int]) -> list[int]:
     return [patch for patch in patches if patch not in spare]
+
+
+def _last(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """A number that holds, from low on, and whose next does not, by halves; low does, and high does not."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low

@@ -43,7 +43,7 @@ export class Unless {
     const squares = count === 1 ? "this square" : `these ${count} squares`;
     const name = flip && labelOf(model, flip.after.index).split(",")[0], isNone = count === 0;
     setText(find("unless"), !flip ? (facts.flips === "on request" ? "Find squares without which it says something else" : "")
-      : isNone ? "Covering half of the squares, in the order of Why, does not change what it says."
+      : isNone ? "Covering half of the squares, those that matter most, does not change what it says."
         : `${isCovered ? `Without ${squares},` : `Cover ${squares} and`} it says ${name}, ${wholePercent(flip.after.probability)}.`);
     find("unless").disabled = Boolean(isNone || isCovered);
     const isExample = SETTINGS.examples.some(({ id, is_covered: opensCovered }) => opensCovered && id === page.openedPicture);
