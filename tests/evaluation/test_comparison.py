@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 import vitviz
 from tests.support.example import EXAMPLE
 from tests.support.refusals import check_refusals
-from vitviz import METHODS, Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
+from vitviz import METHODS, Analysis, Heatmap, Model, Preprocessing, VisionTransformer, ViTConfig
+from vitviz.attribution.methods import MethodName
 from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.comparison import Comparison, compare
 from vitviz.evaluation.randomization import randomized_analysis, rank_correlation
-from vitviz.metrics.faithfulness import METRICS
+from vitviz.metrics.faithfulness import METRICS, RANDOM_ORDERS, MetricName
 from vitviz.models.targets import Target
 from vitviz.progress import Progress
 
 pytestmark = pytest.mark.slow
 
-TWO_METRICS = ("deletion", "negative")
+TWO_METRICS: tuple[MetricName, ...] = ("deletion", "negative")
 # The model has a CLS token and no attention pooling.
 SERVING = [name for name in METHODS if name != "pooling_attention"]
 
@@ -55,15 +58,50 @@ def test_every_map_is_its_own_as_shares_of_its_sum(analysis: Analysis, compariso
 
 
 def test_its_scores_are_those_of_the_measures(analysis: Analysis, comparison: Comparison) -> None:
-    maps = {each.method: each.heatmap for each in comparison.maps}
-    curves = analysis.faithfulness(maps, "horse", metrics=TWO_METRICS, seed=3)
+    """Of each map alone: they do not depend on what other methods the model has."""
+
+    def areas(name: str, maps: dict[str, Heatmap], random_orders: int) -> Any:
+        options: Any = {"metrics": TWO_METRICS, "seed": 3, "random_orders": random_orders}
+        curves = analysis.faithfulness(maps, "horse", **options)
+        return pytest.approx({metric: curves[metric][name].area for metric in TWO_METRICS}, abs=1e-6)
+
     for each in comparison.maps:
-        assert each.areas == {metric: curves[metric][each.method].area for metric in TWO_METRICS}
-    assert comparison.chance == {metric: curves[metric]["random order"].area for metric in TWO_METRICS}
+        assert each.areas == areas("map", {"map": each.heatmap}, 0)
+    assert comparison.chance == areas("random order", {}, RANDOM_ORDERS)
     for metric in TWO_METRICS:
         for each in comparison.maps:
             lower = each.areas[metric] < comparison.chance[metric]
             assert comparison.beats_chance(each, metric) == (lower == METRICS[metric].lower_is_better)
+
+
+def test_scores_come_method_by_method_and_stay(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str | Comparison] = []
+    original, maps = Analysis.map, {"rollout": analysis.rollout()}
+
+    def watched(self: Analysis, method: MethodName, **given: Any) -> Heatmap:
+        events.append(method if self is analysis else f"{method}, shuffled")
+        return original(self, method, **given)
+
+    monkeypatch.setattr(Analysis, "map", watched)
+    found = compare(analysis, None, "horse", TWO_METRICS, 3, maps=maps, report_scores=events.append)
+    # Before the second map is computed, the scores of the first are there.
+    first, second = (each for each in events[2:4] if isinstance(each, Comparison))
+    assert events[:2] == ["attention", "attention, shuffled"] and events[4] == "attention_mass"
+    assert [(each.method, [*each.areas]) for each in first.maps] == [("attention", ["deletion"])]
+    assert second.maps[0].areas == found.maps[0].areas and second.chance == {}
+    # Chance is there before what takes long begins, which comes last.
+    reports = [each for each in events if isinstance(each, Comparison)]
+    slow = [name for name in SERVING if METHODS[name].reports]
+    assert [each for each in events if each in SERVING][-len(slow) :] == slow
+    assert [bool(each.chance) for each in reports] == [False] * 2 * (len(SERVING) - len(slow)) + [True] * 2 * len(slow)
+    finished = {each.method: each.areas for each in found.maps}
+    for each in reports:
+        assert all(areas.items() <= finished[result.method].items() for result in each.maps for areas in [result.areas])
+    # The map that was there is not computed, and the others are there now.
+    assert "rollout" not in events and set(maps) == set(SERVING)
+    for name, heatmap in maps.items():
+        options = {"target": "horse"} if METHODS[name].class_specific else {}
+        assert torch.equal(heatmap.values, original(analysis, name, **options).values)
 
 
 def test_it_says_what_is_left_when_the_weights_are_shuffled(analysis: Analysis, comparison: Comparison) -> None:
@@ -89,11 +127,11 @@ def test_the_best_come_first_by_each_metric(comparison: Comparison) -> None:
 def test_progress_is_reported_to_the_end(analysis: Analysis) -> None:
     reports: list[Progress] = []
     compare(analysis, metrics=("deletion",), report=reports.append)
-    # A slow map reports between two numbers.
     assert [state.done for state in reports] == sorted(state.done for state in reports)
     assert {state.total for state in reports} == {reports[-1].done}
-    # Every map, for the model and for the shuffled one.
-    assert {state.done for state in reports} >= set(range(1, 2 * len(SERVING) + 1))
+    # Slow maps report on the way, so that each of them can be ended there.
+    slow = sum(METHODS[name].reports for name in SERVING)
+    assert len({state.done for state in reports}) > 3 * len(SERVING) + 2 * slow
 
 
 def test_missing_measures_are_refused_before_anything_is_computed(

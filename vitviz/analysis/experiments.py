@@ -18,7 +18,7 @@ from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import describe
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.metrics.ablation import HeadEffects, head_effects, switched_off
-from vitviz.metrics.faithfulness import METRIC_NAMES, Curve, MetricName, faithfulness
+from vitviz.metrics.faithfulness import METRIC_NAMES, RANDOM_ORDERS, Curve, MetricName, faithfulness
 from vitviz.models.network import Network
 from vitviz.models.targets import TargetChoice, effect_score, resolve_target
 from vitviz.progress import Progress
@@ -51,6 +51,7 @@ class Experiments(ABC):
         metrics: Iterable[MetricName] = METRIC_NAMES,
         seed: int = 0,
         report: Callable[[Progress], None] | None = None,
+        random_orders: int = RANDOM_ORDERS,
     ) -> dict[str, dict[str, Curve]]:
         """How well maps rank the patches that a score depends on, compared with random orders of the patches.
 
@@ -58,7 +59,7 @@ class Experiments(ABC):
             maps: of this analysis, by any name.
             target: a class by label or number (default: the most probable one), whose probability is measured; or
                 another target of :meth:`map`, whose score is measured.
-            metrics, seed, report: as :func:`vitviz.metrics.faithfulness.faithfulness` takes them.
+            metrics, seed, report, random_orders: as :func:`vitviz.metrics.faithfulness.faithfulness` takes them.
 
         Returns:
             The curves by metric and map.
@@ -75,7 +76,9 @@ class Experiments(ABC):
             check_place(self.prepared, name, heatmap)
         values = {name: heatmap.values for name, heatmap in maps.items()}
         class_or_target = resolve_target(target, self.logits, self.model.labels)
-        return faithfulness(self.network, self.prepared.pixels, values, class_or_target, metrics, seed, report)
+        return faithfulness(
+            self.network, self.prepared.pixels, values, class_or_target, metrics, seed, report, random_orders
+        )
 
     @named_arguments(MethodError)
     def head_effects(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS
@@ -12,13 +12,16 @@ from vitviz.attribution.methods import MethodName
 from vitviz.errors.arguments import instance, named_arguments, word, words
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import describe
-from vitviz.evaluation.randomization import randomized_analysis, rank_correlation
-from vitviz.metrics.faithfulness import METRIC_NAMES, METRICS, RANDOM, MetricName, ends, images_needed
+from vitviz.evaluation.randomization import method_names, randomized_analysis, rank_correlation
+from vitviz.metrics.faithfulness import METRIC_NAMES, METRICS, RANDOM, RANDOM_ORDERS, MetricName, ends, images_needed
 from vitviz.models.targets import Target, TargetChoice, as_target, effect_score, resolve_target
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Heatmap
 
 SHARE = "share of the map"
+# What a map that reports its progress takes, about: as many passes of the model as it has squares, or steps.
+SLOW_MAP_PASSES = 100
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +89,8 @@ def compare(
     metrics: Iterable[MetricName] = METRIC_NAMES,
     seed: int = 0,
     report: Callable[[Progress], None] | None = None,
-    maps: Mapping[str, Heatmap] | None = None,
+    maps: MutableMapping[str, Heatmap] | None = None,
+    report_scores: Callable[[Comparison], None] = lambda comparison: None,
 ) -> Comparison:
     """The maps of all methods that support the model, their faithfulness, and their dependence on the weights.
 
@@ -96,9 +100,11 @@ def compare(
         target: target of class-specific maps and of the measures, as in :meth:`vitviz.Analysis.map`.
         metrics: names in :data:`vitviz.metrics.faithfulness.METRICS`.
         seed: seed of the random orders and of the shuffled weights.
-        report: receives the number of finished maps and images; an exception from it ends the computation.
+        report: receives how much is done, about in passes of the model; an exception from it ends the computation.
         maps: those of this analysis, by method, that exist already with these parameters and target; they are not
-            computed again.
+            computed again, and the others are put there.
+        report_scores: receives the comparison of the methods that are measured so far, those that take long last: after
+            the first metric of each and after its last, without `chance` until this is measured.
 
     Raises:
         MethodError: the model has no such class, there is no such metric or method, a parameter is out of range, or the
@@ -112,48 +118,56 @@ def compare(
     class_or_target = resolve_target(target, analysis.logits, model.labels)
     score = as_target(class_or_target, config.classes, model.labels)
     metrics = words("metric", metrics, METRIC_NAMES)
-    for name in parameters or {}:
-        word("method", name, METHODS)
-    has_target = isinstance(class_or_target, Target)
-    names = [name for name, method in METHODS.items() if method.refusal(config, has_target=has_target) is None]
+    words("method", parameters or {}, METHODS)
+    names = method_names(model, None, isinstance(class_or_target, Target))
     measured = effect_score(class_or_target, config.classes, config.probability)
     if metrics and isinstance(measured, Target):
         # Raises before the maps are computed instead of after.
         ends(analysis.network, pixels, measured)
-    total = 2 * len(names) + images_needed(metrics, len(names))
+    maps = {} if maps is None else maps
+    passes = {name: SLOW_MAP_PASSES if METHODS[name].reports else 1 for name in names}
+    total = sum(passes[name] * (2 - (name in maps)) for name in names)
+    total += images_needed(metrics, len(names) + RANDOM_ORDERS)
+    results, chance, done = dict[str, MethodResult](), dict[str, float](), 0
+    report = report or (lambda _: None)
 
-    def report_done(done: int) -> None:
-        if report is not None:
-            report(Progress(done, total))
+    def step(passes: int, compute: Callable[..., Found], *given: Any, **named: Any) -> Found:
+        """What a computation returns that takes about so many passes, and reports its share of them."""
+        nonlocal done
+        before, done = done, done + passes
+        found = compute(
+            *given, report=lambda each: report(Progress(before + passes * each.done // each.total, total)), **named
+        )
+        report(Progress(done, total))
+        return found
 
-    def compute_map(name: MethodName, source: Analysis, done: int) -> Heatmap:
-        if source is analysis and maps and name in maps:
-            return maps[name]
-        arguments = dict((parameters or {}).get(name, {}))
-        if METHODS[name].class_specific:
-            arguments["target"] = class_or_target
-        # Also called during a slow map, so that it can be ended there.
-        heatmap = source.map(name, report=lambda _: report_done(done), **arguments)
-        report_done(done + 1)
-        return heatmap
+    def compute_map(name: MethodName, source: Analysis) -> Heatmap:
+        target = {"target": class_or_target} if METHODS[name].class_specific else {}
+        return step(passes[name], source.map, name, **{**(parameters or {}).get(name, {}), **target})
 
-    shares: dict[str, Heatmap] = {name: _shares(compute_map(name, analysis, done)) for done, name in enumerate(names)}
+    def areas(name: str, heatmaps: Mapping[str, Heatmap], metrics: Sequence[MetricName]) -> dict[str, float]:
+        """Those of one map, or of random orders beside none."""
+        orders = 0 if heatmaps else RANDOM_ORDERS
+        needed, options = images_needed(metrics, orders or 1), {"metrics": metrics, "random_orders": orders}
+        curves = step(needed, analysis.faithfulness, heatmaps, class_or_target, seed=seed, **options)
+        return {metric: curves[metric][name].area for metric in metrics}
+
     randomized = randomized_analysis(analysis, seed)
-    randomization_correlation = {
-        name: rank_correlation(shares[name].values, compute_map(name, randomized, len(names) + done).values)
-        for done, name in enumerate(names)
-    }
-
-    def report_images(progress: Progress) -> None:
-        report_done(2 * len(names) + progress.done)
-
-    curves = analysis.faithfulness(shares, class_or_target, metrics=metrics, seed=seed, report=report_images)
-    areas: dict[str, dict[str, float]] = {
-        name: {metric: curves[metric][name].area for metric in metrics} for name in names
-    }
-    chance: dict[str, float] = {metric: curves[metric][RANDOM].area for metric in metrics}
-    results = tuple(MethodResult(name, shares[name], areas[name], randomization_correlation[name]) for name in names)
-    return Comparison(class_or_target, score.name, results, chance)
+    for name in sorted(names, key=lambda name: passes[name]):
+        if passes[name] > 1:
+            chance = chance or areas(RANDOM, {}, metrics)
+        if name not in maps:
+            maps[name] = compute_map(name, analysis)
+        shares, found = _shares(maps[name]), dict[str, float]()
+        correlation = rank_correlation(shares.values, compute_map(name, randomized).values)
+        # The first score is soon there.
+        for part in (metrics[:1], metrics[1:]):
+            found = found | areas(name, {name: shares}, part)
+            results[name] = MethodResult(name, shares, found, correlation)
+            so_far = tuple(results[each] for each in names if each in results)
+            comparison = Comparison(class_or_target, score.name, so_far, chance)
+            report_scores(comparison)
+    return replace(comparison, chance=chance or areas(RANDOM, {}, metrics))
 
 
 def _shares(heatmap: Heatmap) -> Heatmap:
@@ -161,8 +175,7 @@ def _shares(heatmap: Heatmap) -> Heatmap:
     token_map = heatmap.token_map
     total = float(token_map.values.sum())
     shares = token_map.values / total if total > 0 else token_map.values
-    token_map = replace(token_map, values=shares, prefix={}, quantity=SHARE, domain=(0.0, 1.0))
-    return replace(heatmap, token_map=token_map)
+    return replace(heatmap, token_map=replace(token_map, values=shares, prefix={}, quantity=SHARE, domain=(0.0, 1.0)))
 
 
 def _check_parameters(parameters: object) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from vitviz.analysis.encoder import analyze
 from vitviz.attention.trace import AttentionTrace
+from vitviz.evaluation.counting import counted
 from vitviz.weights import Model
 
 
@@ -89,11 +90,7 @@ def measure_heads_over(
         ImageError: an image cannot be opened.
         ConfigError: there is no such resolution.
     """
-    rows = []
-    for number, path in enumerate(images):
-        rows.append(measure_heads(analyze(path, model, resolution=resolution).trace))
-        if report is not None:
-            report(number + 1)
+    rows = [measure_heads(analyze(path, model, resolution=resolution).trace) for path in counted(images, report)]
     return {name: torch.stack([row[name] for row in rows]) for name in MEASURES}
 
 

@@ -14,6 +14,7 @@ from vitviz.analysis.encoder import analyze
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import MethodName
 from vitviz.errors.kinds import DataError, MethodError
+from vitviz.evaluation.counting import counted
 from vitviz.evaluation.randomization import cascade, method_names, steps
 from vitviz.images.kinds import left_out, picture_files, why_left_out
 from vitviz.metrics.faithfulness import METRIC_NAMES, METRICS, RANDOM, MetricName, faithfulness
@@ -107,14 +108,12 @@ def areas(
     """
     method_list = methods_for(model, methods)
     rows: list[dict[str, dict[str, float]]] = []
-    for number, path in enumerate(images):
+    for number, path in enumerate(counted(images, report)):
         analysis = analyze(path, model, resolution=resolution)
         maps: dict[str, torch.Tensor] = {name: analysis.map(name).values for name in method_list}
         target = int(analysis.logits.argmax())
         curves = faithfulness(model.network, analysis.prepared.pixels, maps, target, metrics, seed=number)
         rows.append({metric: {name: curve.area for name, curve in row.items()} for metric, row in curves.items()})
-        if report is not None:
-            report(number + 1)
     names = [*method_list, RANDOM]
     return {
         metric: {name: torch.tensor([row[metric][name] for row in rows], dtype=torch.float32) for name in names}
@@ -170,11 +169,10 @@ def cascades(
         ConfigError: there is no such resolution.
     """
     names = None if methods is None else list(methods)
-    rows: list[dict[str, torch.Tensor]] = []
-    for number, path in enumerate(images):
-        rows.append(cascade(analyze(path, model, resolution=resolution), names, seed=number))
-        if report is not None:
-            report(number + 1)
+    rows = [
+        cascade(analyze(path, model, resolution=resolution), names, seed=number)
+        for number, path in enumerate(counted(images, report))
+    ]
     return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
 
 

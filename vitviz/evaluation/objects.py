@@ -12,6 +12,7 @@ from PIL import Image
 
 from vitviz.analysis.encoder import analyze
 from vitviz.errors.kinds import DataError
+from vitviz.evaluation.counting import counted
 from vitviz.images.opening import open_image
 from vitviz.visualization.regions import patch_shares
 from vitviz.weights import Model
@@ -120,7 +121,7 @@ def attention_on_objects(
     """
     areas, heads, rollouts, paths = [], [], [], []
     query = ""
-    for number, path in enumerate(images):
+    for path in counted(images, report):
         mask = outline(open_image(path, str(path)))
         if mask is not None:
             analysis = analyze(path, model, resolution=resolution)
@@ -134,8 +135,6 @@ def attention_on_objects(
                 rollouts.append(_share_on_object(analysis.rollout().values, shares))
                 paths.append(path)
                 query = layout.name(layout.default_query)
-        if report is not None:
-            report(number + 1)
     if len(paths) < 2:
         raise DataError(f"{len(paths)} images show an object against a plain background; expected at least two")
     return ObjectAttention(torch.stack(areas), torch.stack(heads), torch.stack(rollouts), query, tuple(paths))

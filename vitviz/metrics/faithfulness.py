@@ -139,6 +139,7 @@ def faithfulness(
     metrics: Iterable[MetricName] = METRIC_NAMES,
     seed: int = 0,
     report: Callable[[Progress], None] | None = None,
+    random_orders: int = RANDOM_ORDERS,
 ) -> dict[str, dict[str, Curve]]:
     """The curves of maps of one image, and those of the same metrics for patches in random order.
 
@@ -156,9 +157,10 @@ def faithfulness(
         seed: seed of the random orders.
         report: receives the number of finished images, of :func:`images_needed`, after each batch; an exception from it
             ends the computation.
+        random_orders: number of random orders beside the maps, from 0.
 
     Returns:
-        Curves by metric and map; the map :data:`RANDOM` is the mean of :data:`RANDOM_ORDERS` random orders.
+        Curves by metric and map; the map :data:`RANDOM` is the mean of the random orders, if there are any.
 
     Raises:
         MethodError: a metric is unknown, the model has no such class, or the target's score has no shares.
@@ -174,9 +176,9 @@ def faithfulness(
             raise ConfigError(f"map {name!r} of shape {tuple(values.shape)}: expected 'grid_height grid_width', {grid}")
     generator = torch.Generator().manual_seed(seed)
     orders: dict[str, list[torch.Tensor]] = {name: [_weakest_first(values, generator)] for name, values in maps.items()}
-    orders[RANDOM] = [torch.randperm(layout.patch_count, generator=generator) for _ in range(RANDOM_ORDERS)]
-    records = [METRICS[name] for name in metrics]
-    pixels = pixels.to(network.device)
+    chance = [torch.randperm(layout.patch_count, generator=generator) for _ in range(random_orders)]
+    orders |= {RANDOM: chance} if chance else {}
+    records, pixels = [METRICS[name] for name in metrics], pixels.to(network.device)
     blank, full = ends(network, pixels, score) if records and isinstance(score, Target) else (0.0, 1.0)
     removed = [
         _removed(order, step, metric)
@@ -188,8 +190,8 @@ def faithfulness(
     # Steps of several maps and metrics remove the same, such as nothing and everything.
     unique = {key: None for key in removed}
     perturbed = (fill(pixels[0], _mask(patches, grid, pixels)) for fill, patches in unique)
-    found = _batched_scores(network, perturbed, score, len(unique), images_needed(metrics, len(maps)), report)
-    by_removed = dict(zip(unique, found, strict=True))
+    needed = images_needed(metrics, len(maps) + random_orders)
+    by_removed = dict(zip(unique, _batched_scores(network, perturbed, score, len(unique), needed, report), strict=True))
     scores = (by_removed[key] for key in removed)
     curves: dict[str, dict[str, Curve]] = {}
     for metric in records:
@@ -225,9 +227,9 @@ def ends(network: Network, pixels: torch.Tensor, target: Target) -> tuple[float,
     return blank, whole
 
 
-def images_needed(metrics: Iterable[MetricName], maps: int) -> int:
-    """Number of images with removed patches that :func:`faithfulness` scores for ``maps`` maps."""
-    return sum(len(METRICS[name].steps) for name in metrics) * (maps + RANDOM_ORDERS)
+def images_needed(metrics: Iterable[MetricName], orders: int) -> int:
+    """Number of images with removed patches that :func:`faithfulness` scores for maps and random orders together."""
+    return sum(len(METRICS[name].steps) for name in metrics) * orders
 
 
 def _weakest_first(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
