@@ -11,8 +11,6 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS
 from vitviz.datasets.request import MapRequest
 from vitviz.errors.kinds import ImageError, MethodError
-from vitviz.images.colours import ColorProfile
-from vitviz.progress import Progress
 from vitviz.ui.normalize import parameters_of
 from vitviz.ui.progress_reports import ProgressReport, Report
 from vitviz.ui.service import AnalysisService
@@ -57,15 +55,9 @@ async def film(service: AnalysisService, request: Mapping[str, Any], report: Rep
     # It may be dropped while this waits.
     del analysis
 
-    def open_video(path: Path, color_profile: ColorProfile) -> Any:
-        limits = service.server_settings.clip_limits
-        return isolated_clips.open_video(service.worker, path, origin.upload.name, limits, color_profile)
-
     def render(_: Analysis, report: Report) -> tuple[str, VideoSummary]:
-        def report_phase(phase: str, progress: Progress) -> None:
-            report(ProgressReport(PHASE_TITLES.get(phase, DRAWING_TITLE), progress.done, max(progress.total, 1)))
-
         report(ProgressReport(PHASE_TITLES[COMPUTING]))
+        limits = service.server_settings.clip_limits
         with TemporaryDirectory(prefix="vitviz-film-") as temporary:
             output = Path(temporary) / "maps.mp4"
             summary = render_video(
@@ -74,8 +66,12 @@ async def film(service: AnalysisService, request: Mapping[str, Any], report: Rep
                 output,
                 batch_size=BATCH_FRAMES,
                 max_bytes=max_bytes,
-                open_video=open_video,
-                report=report_phase,
+                open_video=lambda path, color_profile: isolated_clips.open_video(
+                    service.worker, path, origin.upload.name, limits, color_profile
+                ),
+                report=lambda phase, progress: report(
+                    ProgressReport(PHASE_TITLES.get(phase, DRAWING_TITLE), progress.done, max(progress.total, 1))
+                ),
             )
             return service.folder.publish(output.read_bytes(), "maps.mp4"), summary
 

@@ -123,10 +123,7 @@ def picture_name(field: str, value: object, also: str = "") -> str:
 
 def example_of(upload: Upload) -> str | None:
     """The name of the example of which an upload is a copy, or None."""
-    if upload.name not in EXAMPLES:
-        return None
-    try:
-        is_copy = filecmp.cmp(resources("assets") / upload.name, upload.path, shallow=False)
-    except OSError:
-        return None
-    return upload.name if is_copy else None
+    is_named = upload.name in EXAMPLES and upload.path.is_file()
+    return (
+        upload.name if is_named and filecmp.cmp(resources("assets") / upload.name, upload.path, shallow=False) else None
+    )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
 import subprocess
 from pathlib import Path
-
-import pytest
 
 from tests.support.node import NODE
 from vitviz.ui.explorer import assets
@@ -35,21 +35,11 @@ def test_lines_are_short_enough_to_read() -> None:
     assert long == []
 
 
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ({"a.js": 'import { b } from "./b.js";\n', "b.js": 'import { a } from "./a.js";\n'}, "in a circle: a.js, b.js"),
-        ({"a.js": 'import * as b from "./b.js";\n'}, "a.js: expected imports as"),
-        ({"a.js": "const a = 1;\nexport { a };\n"}, "a.js: expected imports as"),
-    ],
-)
-def test_other_forms_are_refused(
-    files: dict[str, str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    monkeypatch.setattr(assets, "FOLDER", tmp_path)
-    assets.template.cache_clear()
-    with pytest.raises(ValueError, match=message):
-        assets.script("a.js")
-    assets.template.cache_clear()
+def test_modules_import_and_export_in_the_forms_that_are_taken_out_and_in_no_circle() -> None:
+    for entry in assets.ENTRIES:
+        assert re.findall(r"^(?:import|export)\b.*", assets.script(entry), re.MULTILINE) == []
+        order = assets.modules(entry)
+        for place, name in enumerate(order):
+            imports = assets.IMPORT.findall(assets.template(name))
+            before = {posixpath.relpath(each, posixpath.dirname(name)) for each in order[:place]}
+            assert {posixpath.normpath(each) for each in imports} <= before, name

@@ -160,16 +160,6 @@ class Folder:
         """Count the use of a file: what is in use is not old. It asks the disk nothing, since every map calls it."""
         self.sizes.get(path.parent.name)
 
-    def delete(self, path: Path) -> None:
-        """Delete a file if it is one of this folder."""
-        found = self.find(path)
-        if found is not None:
-            found.unlink(missing_ok=True)
-            # Empty, as its own folder is.
-            with suppress(OSError):
-                found.parent.rmdir()
-                self.sizes.drop(found.parent.name)
-
     def delete_unused(self) -> None:
         """Delete what nobody has used for as long as files are kept."""
         if self.path in _OWN:
