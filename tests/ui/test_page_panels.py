@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import Iterator
 from json import dumps as as_json
 from pathlib import Path
+from time import monotonic
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -47,6 +50,8 @@ from vitviz.errors import MethodError
 from vitviz.errors.number_text import digits, percent
 from vitviz.evaluation.comparison import Comparison, compare
 from vitviz.metrics.faithfulness import METRICS
+from vitviz.ui import progress_reports
+from vitviz.ui.progress_reports import RunEnded
 from vitviz.weights.text_tower import open_text_tower
 
 pytestmark = pytest.mark.browser
@@ -131,6 +136,63 @@ def test_all_maps_stand_side_by_side_with_their_scores(tiny_page: Page, tiny: Sm
     # A card leads to its map.
     page.get_by_role("button", name="Show LeGrad on the picture").click()
     assert first_view(page)["method"] == "legrad"
+
+
+@pytest.mark.parametrize("left", ["panel", "picture", "stop"])
+def test_scores_come_card_by_card_until_the_visitor_leaves(
+    tiny_page: Page, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    page, gate, ended, calls = tiny_page, threading.Event(), threading.Event(), list[str]()
+    original = Analysis.faithfulness
+    # However soon the first scores are there, the rest takes time.
+    monkeypatch.setattr(progress_reports, "CERTAIN_SHARE", 0.0)
+    monkeypatch.setattr(progress_reports, "time", SimpleNamespace(monotonic=lambda: 600 * monotonic()))
+
+    def held(self: Analysis, *given: Any, **named: Any) -> Any:
+        calls.append("")
+        if len(calls) == 3:
+            assert gate.wait(COMPARE_SECONDS)
+        try:
+            return original(self, *given, **named)
+        except RunEnded:
+            ended.set()
+            raise
+
+    monkeypatch.setattr(Analysis, "faithfulness", held)
+    try:
+        open_panel(page, "compare")
+        page.locator(".vx-compare-start").click()
+        first, others = (
+            page.locator('.vx-compared[data-method="attention"]'),
+            page.locator(".vx-compared:nth-child(n + 2)"),
+        )
+        # The rest waits until the gate opens.
+        so_far = r"Deletion 0\.\d+; 5 of 5 measures, without chance, so far"
+        expect(first.locator("summary")).to_have_text(re.compile(so_far), timeout=1000 * COMPARE_SECONDS)
+        expect(others.first.locator("p").last).to_have_text("Its scores follow …")
+        expect(page.locator(".vx-busy-text")).to_have_text(
+            re.compile(r"^Scores of all methods: about \d+ (s|min) left$")
+        )
+        first.locator("summary").click()
+        row = first.get_by_role("row").filter(has_text="Deletion")
+        expect(row).to_have_text(re.compile(r"0\.\d+$"))
+        if left == "picture":
+            choose_example(page, "coffee.jpg")
+        elif left == "stop":
+            page.get_by_role("button", name="Stop").click()
+        else:
+            page.locator('[data-panel="compare"] > summary').click()
+        expect(page.locator(".vx-compared").first.get_by_text("Its scores follow …")).to_have_count(0)
+    finally:
+        gate.set()
+    assert ended.wait(COMPARE_SECONDS)
+    settle(page)
+    if left != "picture":
+        # What was there stays, and says that it is not all.
+        open_panel(page, "compare")
+        expect(page.locator(".vx-compare-said")).to_have_text("Stopped.")
+        expect(first.locator("summary")).to_have_text(re.compile(so_far))
+        expect(others.first.locator("p").last).to_be_empty()
 
 
 # ---- switching off ----

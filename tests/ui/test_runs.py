@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import re
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from shutil import copyfile
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,11 +24,13 @@ from tests.support.example import EXAMPLE
 from tests.support.makers import MakeModel
 from tests.support.map_contents import map_metadata, map_values
 from tests.support.visits import STATE, Visit, on_loop
+from tests.support.waiting import HANG_SECONDS
 from vitviz import METHODS, Analysis, likeness
 from vitviz.analysis import experiments
 from vitviz.evaluation.comparison import compare
 from vitviz.metrics.faithfulness import METRICS
-from vitviz.ui import facts
+from vitviz.progress import Progress
+from vitviz.ui import facts, progress_reports
 from vitviz.ui.first_view import opening_view
 from vitviz.ui.handlers import ALONE, Handlers
 from vitviz.ui.links import PRIVATE_CHECKPOINT
@@ -300,6 +304,67 @@ def test_a_comparison_has_the_numbers_of_the_library(visit: Visit, analysis: Ana
         assert found["areas"] == pytest.approx(each.areas)
         assert found["beats"] == {metric: expected.beats_chance(each, metric) for metric in METRICS}
         assert found["correlation"] == pytest.approx(each.randomization_correlation)
+
+
+@pytest.mark.slow
+def test_scores_come_as_soon_as_they_are_known(visit: Visit, uid: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, original, calls = threading.Event(), Analysis.faithfulness, list[str]()
+    monkeypatch.setattr(progress_reports, "CERTAIN_SHARE", 0.0)
+
+    def held(self: Analysis, *given: Any, **named: Any) -> Any:
+        calls.append("")
+        # The third call is of the second map: the scores of the first must have arrived by then.
+        assert len(calls) != 3 or seen.wait(HANG_SECONDS)
+        return original(self, *given, **named)
+
+    async def read() -> list[dict[str, Any]]:
+        found, request = [], {"page": visit.page, "number": 1, "kind": "compare", "uid": uid, "target": 2}
+        async for line in visit.runs.lines(request):
+            found.append(line)
+            maps = (line.get("unfinished") or {"maps": []})["maps"]
+            if [len(each["areas"]) for each in maps] == [len(METRICS)]:
+                seen.set()
+        return found
+
+    monkeypatch.setattr(Analysis, "faithfulness", held)
+    assert "takes long" in visit.ask("map", uid=uid, method="occlusion", parameters={"target": 2})["failed"]
+    *progress, last = on_loop(read())
+    reply = last["reply"]
+    parts = [line["unfinished"] for line in progress if line["unfinished"]]
+    assert parts[0]["chance"] == {} and [each["method"] for each in parts[0]["maps"]] == ["attention"]
+    for each in parts:
+        final = {found["method"]: found for found in reply["maps"]}
+        for found in each["maps"]:
+            assert found["areas"].items() <= final[found["method"]]["areas"].items()
+            assert found["beats"].items() <= final[found["method"]]["beats"].items()
+    assert all(
+        re.fullmatch(r"Scores of all methods(: about \d+ (s|min) left)?", line["text"])
+        for line in progress
+        if line["done"]
+    )
+    # A slow map that has scores is there at once.
+    assert "content" in visit.ask("map", uid=uid, method="occlusion", parameters={"target": 2})
+
+
+@pytest.mark.parametrize(
+    ("seconds", "done", "words"),
+    [
+        *((10.0, done, "Scores") for done in (0, 3, 95, 100)),
+        (10.0, 25, "Scores: about 30 s left"),
+        (12.5, 25, "Scores: about 40 s left"),
+        (60.0, 20, "Scores: about 4 min left"),
+        (9.0, 80, "Scores: about 5 s left"),
+    ],
+)
+def test_the_time_left_follows_from_what_is_done(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, done: int, words: str
+) -> None:
+    now, steps = [100.0], list[Any]()
+    monkeypatch.setattr(progress_reports, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    report = progress_reports.under_title("Scores", steps.append, lambda: {"maps": done})
+    now[0] += seconds
+    report(Progress(done, 100))
+    assert steps == [(words, done, 100, {"maps": done})]
 
 
 def test_a_comparison_computes_no_map_again(visit: Visit, uid: str, monkeypatch: pytest.MonkeyPatch) -> None:

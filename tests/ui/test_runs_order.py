@@ -79,7 +79,7 @@ def test_progress_comes_before_the_reply_and_another_connection_reads_on(visit: 
     thread.join(HANG_SECONDS)
     again.join(HANG_SECONDS)
     [*progress, reply] = seen
-    assert progress == [{"text": "Working", "done": 4, "total": 7}]
+    assert progress == [{"text": "Working", "done": 4, "total": 7, "unfinished": None}]
     assert reply == {"reply": {"path": "done"}} and held.replies == [{"path": "done"}]
     # The reply is kept for a while.
     assert visit.lines("map") == [reply]

@@ -273,7 +273,7 @@ class Handlers:
         """The file of a map.
 
         Raises:
-            MethodError: it takes long, and there is no report.
+            MethodError: it takes long, is none of the latest, and there is no report.
         """
         uid = request.get("uid")
         analysis = self.service.cached(uid)
@@ -281,7 +281,8 @@ class Handlers:
         parameters = parameters_of(
             method, request.get("parameters"), analysis, max_bytes=self.service.server_settings.analysis_bytes
         )
-        if report is None and computed_by(method, parameters, analysis.trace) == "run":
+        is_slow = computed_by(method, parameters, analysis.trace) == "run"
+        if report is None and is_slow and self.service.known_heatmap(uid, method, parameters) is None:
             raise MethodError(f"method = '{method.name}': of this picture, it takes long; expected kind 'map' of a run")
         # It may be dropped while this waits.
         del analysis

@@ -313,7 +313,7 @@ class AnalysisService:
 
     def known_heatmap(self, uid: object, method: Method, parameters: Mapping[str, Any]) -> Heatmap | None:
         """One of the latest maps of an analysis; None if it is none of them."""
-        return self.origins[self.cached(uid)].maps.get(_map_key(method, parameters))
+        return self.origins[self.cached(uid)].maps.get(map_key(method, parameters))
 
     async def heatmap(
         self, uid: object, method: Method, parameters: Mapping[str, Any], report: Report = no_report
@@ -329,7 +329,7 @@ class AnalysisService:
             MethodError: the parameters contradict each other, or the model cannot serve the method.
             LimitError: there is not enough memory.
         """
-        key = _map_key(method, parameters)
+        key = map_key(method, parameters)
         if (heatmap := self.known_heatmap(uid, method, parameters)) is not None:
             return self.cached(uid), heatmap
         arguments = dict(parameters)
@@ -396,5 +396,6 @@ def _encoded(encoder: Encoder, prepared: PreparedImage, report: Report) -> Analy
     return analysis
 
 
-def _map_key(method: Method, parameters: Mapping[str, Any]) -> str:
+def map_key(method: Method, parameters: Mapping[str, Any]) -> str:
+    """The key of a map among the latest of its analysis, for parameters as :func:`parameters_of` returns them."""
     return repr((method.name, sorted(parameters.items())))

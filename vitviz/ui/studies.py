@@ -16,14 +16,14 @@ from vitviz.evaluation.comparison import compare as compare_methods
 from vitviz.evaluation.probes import PROBES
 from vitviz.evaluation.probes import probe as run_probe
 from vitviz.evaluation.probes.findings import Findings
-from vitviz.metrics.faithfulness import METRICS, RANDOM_ORDERS
+from vitviz.metrics.faithfulness import METRIC_NAMES, METRICS, RANDOM_ORDERS
 from vitviz.models.probability import class_probabilities
 from vitviz.models.targets import Target, resolve_target
 from vitviz.ui.facts import class_names, visible
 from vitviz.ui.normalize import bounds_of, parameters_of, refusal
 from vitviz.ui.packs import findings_pack
 from vitviz.ui.progress_reports import ProgressReport, Report, under_title
-from vitviz.ui.service import AnalysisService
+from vitviz.ui.service import AnalysisService, map_key
 from vitviz.ui.state import View
 from vitviz.visualization.heatmaps import Heatmap
 
@@ -41,14 +41,27 @@ ABOUT_COMPARISON = (
 
 
 async def compare(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
-    """How faithful every map is that the model can have; the latest ones are not computed again."""
+    """How faithful every map is that the model can have; the latest ones are not computed again.
+
+    Each report has the scores that are known; the map of each method with a score is among the latest.
+    """
     uid, value = request.get("uid"), request.get("target")
     target = await _target(service, request, report)
-    parameters, maps = _known_maps(service, uid, request.get("parameters"), value)
+    keys, parameters, maps = _known_maps(service, uid, request.get("parameters"), value)
 
     def compute(analysis: Analysis, report: Report) -> dict[str, Any]:
-        report_pass = under_title("Scores: the picture without some of its patches", report)
-        return _compared(analysis, compare_methods(analysis, parameters, target, report=report_pass, maps=maps))
+        scores: dict[str, Any] | None = None
+
+        def show(comparison: Comparison) -> None:
+            nonlocal scores
+            for name, heatmap in maps.items():
+                service.origins[analysis].maps.put(keys[name], heatmap)
+            scores = _compared(analysis, comparison)
+
+        report_pass = under_title("Scores of all methods", report, lambda: scores)
+        return _compared(
+            analysis, compare_methods(analysis, parameters, target, METRIC_NAMES, 0, report_pass, maps, show)
+        )
 
     return await service.run(service.studies, uid, compute, report)
 
@@ -62,7 +75,9 @@ def _compared(analysis: Analysis, comparison: Comparison) -> dict[str, Any]:
             {
                 "method": compared.method,
                 "areas": compared.areas,
-                "beats": {metric: comparison.beats_chance(compared, metric) for metric in compared.areas},
+                "beats": {
+                    metric: comparison.beats_chance(compared, metric) for metric in compared.areas if comparison.chance
+                },
                 "correlation": None if math.isnan(correlation) else correlation,
             }
         )
@@ -163,22 +178,21 @@ async def probe(service: AnalysisService, request: Mapping[str, Any], report: Re
 
 def _known_maps(
     service: AnalysisService, uid: object, value: object, target: object
-) -> tuple[dict[str, dict[str, Any]], dict[str, Heatmap]]:
-    """The parameters of every method that the model can have, but for the target, and the maps that are there."""
+) -> tuple[dict[str, str], dict[str, dict[str, Any]], dict[str, Heatmap]]:
+    """Of all methods of the model, the keys among the latest maps and the parameters, and the maps that are there."""
     analysis, settings = service.cached(uid), fields("parameters", value or {}, METHODS)
-    parameters, maps = dict[str, dict[str, Any]](), dict[str, Heatmap]()
+    keys, parameters, maps = dict[str, str](), dict[str, dict[str, Any]](), dict[str, Heatmap]()
     for name, method in METHODS.items():
         if refusal(method, analysis.model) is None:
             given = settings.get(name)
             if method.class_specific and target is not None and isinstance(given, Mapping | None):
                 given = {**(given or {}), "target": target}
-            arguments = parameters_of(
-                method, given, analysis, f"parameters.{name}", service.server_settings.analysis_bytes
-            )
-            heatmap = service.known_heatmap(uid, method, arguments)
-            maps |= {} if heatmap is None else {name: heatmap}
-            parameters[name] = {name: item for name, item in arguments.items() if name != "target"}
-    return parameters, maps
+            max_bytes = service.server_settings.analysis_bytes
+            parameters[name] = parameters_of(method, given, analysis, f"parameters.{name}", max_bytes)
+            keys[name] = map_key(method, parameters[name])
+            if (heatmap := service.origins[analysis].maps.get(keys[name])) is not None:
+                maps[name] = heatmap
+    return keys, parameters, maps
 
 
 async def _target(service: AnalysisService, request: Mapping[str, Any], report: Report) -> int | Target | None:

@@ -256,10 +256,11 @@ export function retryFailed() {
  * @param {any} body
  * @param {any} done
  * @param {any} say
+ * @param {any=} showUnfinished receives what the reply already has
  */
-export async function runInPanel(slot, key, body, done, say) {
+export async function runInPanel(slot, key, body, done, say, showUnfinished) {
   try {
-    const reply = await requests.request(slot, key, body);
+    const reply = await requests.request(slot, key, body, showUnfinished);
     // A reply about a picture that is shown no more would stand beside another one's numbers.
     if (shownPanes().some(({ facts }) => facts?.uid === body.uid)) done(reply);
   } catch (/** @type {any} */ error) {

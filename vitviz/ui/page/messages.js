@@ -38,8 +38,7 @@ export function showBusy(lane, its) {
   find("busy-text").textContent = state.text || METHODS[state.method ?? ""]?.title || texts[state.slot.split(" ")[0]];
   // Weights are loaded once for all that is asked.
   find("stop").hidden = state.slot === "weights";
-  // Of several maps, each would begin anew.
-  if (state.done && !state.slot.startsWith("compare ")) find("busy-bar").value = state.done / state.total;
+  if (state.done) find("busy-bar").value = state.done / state.total;
   else find("busy-bar").removeAttribute("value");
 }
 

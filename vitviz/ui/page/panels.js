@@ -8,7 +8,7 @@ import { lookOfPanels } from "./look.js";
 import { computedBy, offeredMethods } from "./map_sources.js";
 import { reasonOf } from "./messages.js";
 import { digits, percent } from "./numbers.js";
-import { fromBase64, readPack } from "./packs.js";
+import { readPack } from "./packs.js";
 import { activePane, activeTarget, activeView, page, requests, store } from "./page.js";
 import { withoutToken } from "./pane.js";
 import { showPredictions } from "./predictions.js";
@@ -89,6 +89,8 @@ export class Panels {
     find("rank").setAttribute("aria-pressed", Boolean(this.ranking));
     if (!facts) return;
     const { key } = lookOfPanels(), isGone = this.comparison && !state.views[this.comparison.pane.index];
+    // What is looked at no more is not computed.
+    if (requests.pending("compare") && (isGone || state.panel !== "compare")) this.stopComparing("Stopped.");
     // Maps of B are none of A.
     if (isGone) this.comparison = null;
     if (isGone || this.lookKey !== key) {
@@ -112,7 +114,7 @@ export class Panels {
     sayOfSwitches("");
   }
 
-  /** Show every map as soon as it is there, the cheap ones first; their scores follow. */
+  /** Show every map and every score as soon as it is there, the cheap ones first. */
   compare() {
     if (find("compare-start").disabled || !activePane().facts) return;
     const pane = activePane(), { uid } = pane.facts, offered = offeredMethods(pane.facts, pane.model), question = askedOfAll();
@@ -120,52 +122,54 @@ export class Panels {
     requests.keepOnly("compare", []);
     const comparison = {
       pane, question, line: lineOfQuestion(question, pane.facts, pane.model), asked, packs: /** @type {Record<string, Tensors>} */ ({}),
-      scores: null, failure: "",
+      scores: /** @type {any} */ (null), failure: "",
     };
     this.comparison = comparison;
-    const say = (/** @type {string} */ text) => { find("compare-said").textContent = text; };
-    const fail = (/** @type {string} */ text) => {
-      if (this.comparison !== comparison) return;
-      comparison.failure = text;
-      this.drawCards();
-      say(text);
-    };
+    const fail = (/** @type {string} */ text) => this.comparison === comparison && this.stopComparing(text);
     this.drawCards();
     store.refresh();
-    say("");
-    const takes = (/** @type {Method} */ { computed_by: by }) => ["page", "quick", "run"].indexOf(by);
-    for (const { name } of offered.sort((one, other) => takes(one) - takes(other))) {
-      const done = (/** @type {ArrayBuffer} */ content) => {
-        if (this.comparison !== comparison) return;
+    setText(find("compare-said"), "");
+    const fetches = /** @type {Record<string, Promise<any>>} */ ({}), order = find("compare-order");
+    const fetchMap = (/** @type {string} */ name) => (fetches[name] ??= backend.map({ uid, method: name, parameters: asked[name] }).then(
+      (content) => {
         comparison.packs[name] = readPack(content);
-        this.drawCards();
-      };
-      const body = { uid, method: name, parameters: asked[name] };
-      const decoded = (/** @type {any} */ reply) => done(fromBase64(reply.content).buffer);
-      if (computedBy(name, Object.keys(asked[name]), pane.facts) === "run")
-        runInPanel(`compare ${name}`, JSON.stringify(body), { kind: "map", ...body }, decoded, fail);
-      else backend.map(body).then(done, (error) => fail(reasonOf(error)));
-    }
+        if (this.comparison === comparison) this.drawCards();
+      }, (error) => fail(reasonOf(error))));
+    for (const { name } of offered) if (computedBy(name, Object.keys(asked[name]), pane.facts) !== "run") fetchMap(name);
     const withoutTarget = (/** @type {[string, any]} */ [name, { target: _, ...others }]) => [name, others];
     const parameters = Object.fromEntries(Object.entries(asked).map(withoutTarget));
     const body = { kind: "compare", uid, parameters, target: question.target ?? null };
-    runInPanel("compare", JSON.stringify(body), body, (/** @type {any} */ reply) => {
-      if (this.comparison === comparison) this.showScores(reply);
-    }, fail);
+    const show = (/** @type {any} */ scores) => {
+      if (this.comparison !== comparison) return;
+      comparison.scores = scores;
+      // Of those that take long, the server has a map when it has a score.
+      for (const { method } of scores.maps) fetchMap(method);
+      if (!order.options.length) order.append(new Option("as listed", ""),
+        ...scores.metrics.map((/** @type {any} */ { name, title }) => new Option(`best by ${title}`, name)));
+      setText(find("compare-said"), scores.about);
+      this.drawScores();
+    };
+    runInPanel("compare", JSON.stringify(body), body, show, fail, show);
   }
 
-  /** @param {any} reply of the request */
-  showScores(reply) {
-    this.comparison.scores = reply;
-    const orders = [
-      new Option("as listed", ""),
-      ...reply.metrics.map((/** @type {any} */ { name, title }) => new Option(`best by ${title}`, name)),
-    ];
-    const chosen = find("compare-order").value;
-    find("compare-order").replaceChildren(...orders);
-    find("compare-order").value = orders.some(({ value }) => value === chosen) ? chosen : "";
-    find("compare-said").textContent = reply.about;
-    this.drawCards();
+  /**
+   * Keep what is there, and say why there is no more.
+   * @param {string} reason
+   */
+  stopComparing(reason) {
+    requests.keepOnly("compare", []);
+    this.comparison.failure = reason;
+    setText(find("compare-said"), reason);
+    this.drawScores();
+  }
+
+  /** Cards whose place and scores stay are the same elements, so that no click on them is lost. */
+  drawScores() {
+    if (find("compare-order").value) return this.drawCards();
+    for (const card of find("cards").children) {
+      const was = card.lastElementChild, scores = scoresOf(card.dataset.method, this.comparison, was.open);
+      if (!was.isEqualNode(scores)) was.replaceWith(scores);
+    }
   }
 
   drawCards() {
@@ -173,9 +177,8 @@ export class Panels {
     const metric = scores?.metrics.find((/** @type {any} */ { name }) => name === order), better = metric?.lower_is_better ? 1 : -1;
     const areaOf = Object.fromEntries((scores?.maps ?? []).map((/** @type {any} */ { method, areas }) => [method, areas[order]]));
     const methods = Object.keys(METHODS).filter((method) => packs[method]);
-    if (metric) methods.sort((one, other) => better * (areaOf[one] - areaOf[other]));
-    find("compare-scale").parentElement.hidden = !methods.length;
-    find("compare-order").parentElement.hidden = !scores;
+    // Those without a score yet come last.
+    if (metric) methods.sort((one, other) => better * ((areaOf[one] ?? better * Infinity) - (areaOf[other] ?? better * Infinity)));
     const unfolded = [...find("cards").children].filter((card) => card.querySelector("details[open]")).map(({ dataset }) => dataset.method);
     find("cards").replaceChildren(...methods.map((method) => this.card(method, unfolded.includes(method))));
   }
@@ -185,7 +188,7 @@ export class Panels {
    * @param {boolean} isUnfolded
    */
   card(method, isUnfolded) {
-    const { packs, pane, question, asked, scores, failure } = this.comparison, { title, interpretation } = METHODS[method];
+    const { packs, pane, question, asked } = this.comparison, { title, interpretation } = METHODS[method];
     const drawnOf = (/** @type {any} */ { values, metadata: { self } }) => withoutToken(values, self && Number(self)),
       visibleValues = drawnOf(packs[method]);
     const isShared = find("compare-scale").checked, isSigned = packs[method].metadata.signed === "true";
@@ -215,7 +218,7 @@ export class Panels {
       create("p", { className: "vx-asked", textContent: differenceOfMethod(method, question, pane.facts, pane.model) }),
       create("p", { textContent: interpretation }),
       open,
-      scores ? scoresOf(method, scores, isUnfolded) : create("p", { textContent: failure ? "" : "Its scores follow …" }),
+      scoresOf(method, this.comparison, isUnfolded),
     );
     return create("figure", { className: "vx-compared", dataset: { method } }, canvas, caption);
   }
@@ -319,26 +322,25 @@ function knownChanges({ heads_off: heads, patches_off: patches }, { flip }, targ
 }
 
 /**
- * How faithful a map is, folded below one line.
+ * How faithful a map is, as far as it is known, folded below one line.
  * @param {string} method
- * @param {any} scores of all maps
+ * @param {any} comparison
  * @param {boolean} isUnfolded
  */
-function scoresOf(method, { maps, metrics, chance }, isUnfolded) {
-  const { areas, beats, correlation } = maps.find((/** @type {any} */ map) => map.method === method);
-  const wins = Object.values(beats).filter(Boolean).length, hint = `better than chance by ${wins} of ${metrics.length} measures`;
+function scoresOf(method, { scores, failure }, isUnfolded) {
+  const found = scores?.maps.find((/** @type {any} */ map) => map.method === method);
+  if (!found) return create("p", { textContent: failure ? "" : "Its scores follow …" });
+  const { areas, beats, correlation } = found, { metrics, chance } = scores, [first] = metrics, known = Object.keys(areas).length;
+  const wins = Object.values(beats).filter(Boolean).length, isWhole = Object.keys(beats).length === metrics.length;
   const summary = create("summary", {
     className: "vx-bar",
     style: `--part: ${(100 * wins) / Math.max(1, metrics.length)}%`,
-    textContent: hint,
+    textContent: isWhole ? `better than chance by ${wins} of ${metrics.length} measures`
+      : `${first.title} ${digits(areas[first.name])}; ${known} of ${metrics.length} measures, without chance, so far`,
   });
   const rows = metrics.filter((/** @type {any} */ metric) => metric.name in areas).map((/** @type {any} */ metric) => {
-    const mark = beats[metric.name] ? "better" : "worse";
-    return [
-      `${metric.title} ${metric.lower_is_better ? "↓" : "↑"}`,
-      `${digits(areas[metric.name])}, ${mark} than chance (${digits(chance[metric.name])})`,
-      metric.interpretation,
-    ];
+    const { name } = metric, beside = name in beats ? `, ${beats[name] ? "better" : "worse"} than chance (${digits(chance[name])})` : "";
+    return [`${metric.title} ${metric.lower_is_better ? "↓" : "↑"}`, digits(areas[name]) + beside, metric.interpretation];
   });
   rows.push([
     "Weights shuffled",

@@ -34,7 +34,7 @@ export class RequestQueue {
    * @param {string} slot begins with a word of SLOT_ORDER
    * @param {string} key of the request; a pending request with the same key is not sent again
    * @param {any} body
-   * @param {((file: ArrayBuffer) => void)=} onUnfinished receives files of a map that is not finished yet
+   * @param {((unfinished: any) => void)=} onUnfinished receives what is there before the reply
    */
   request(slot, key, body, onUnfinished = () => {}) {
     const pending = this.queue.get(slot) ?? (this.running?.slot === slot && !this.running.replaced ? this.running : null);

@@ -336,8 +336,8 @@ interface Progress {
   text: string;
   done: number;
   total: number;
-  /** The file of a map that is not finished yet. */
-  unfinished?: ArrayBuffer;
+  /** The file of a map that is not finished yet; of a comparison, the scores that are known. */
+  unfinished?: any;
 }
 /** The values of a probe's tensor by its axes. */
 interface Measurement {
