@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 
 from tests.support.example import ROOT
@@ -29,6 +30,8 @@ MOST = {
     "weights": 4630,
     "worker": 250,
 }
+# Statements of the page's modules, by folder: semicolons, and braces that open a block; imports and comments apart.
+MOST_SCRIPT = {"page": 3960, "device": 2370}
 
 
 def statements(text: str) -> int:
@@ -36,6 +39,12 @@ def statements(text: str) -> int:
     texts = [node for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
     left_out = sum(isinstance(node.value.value, str) for node in texts)
     return len(nodes) - left_out - sum(isinstance(node, ast.Import | ast.ImportFrom) for node in nodes)
+
+
+def script_statements(text: str) -> int:
+    text = re.sub(r"/\*.*?\*/|(?<!:)//[^\n]*", "", text, flags=re.DOTALL)
+    text = re.sub(r"^\s*import\b[^;]*;", "", text, flags=re.MULTILINE)
+    return text.count(";") + len(re.findall(r"[)>]\s*\{", text))
 
 
 def test_rooms_weigh_no_more_than_they_did() -> None:
@@ -46,3 +55,12 @@ def test_rooms_weigh_no_more_than_they_did() -> None:
     assert weights.keys() == MOST.keys()
     heavier = {room: weight for room, weight in weights.items() if weight > MOST[room]}
     assert not heavier, f"more than {[MOST[room] for room in heavier]}: take out what the new replaces, or say here why"
+
+
+def test_the_page_weighs_no_more_than_it_did() -> None:
+    weights = Counter[str]()
+    for path in (ROOT / "vitviz" / "ui" / "page").rglob("*.js"):
+        weights[path.parent.name] += script_statements(path.read_text(encoding="utf-8"))
+    assert weights.keys() == MOST_SCRIPT.keys()
+    heavier = {folder: weight for folder, weight in weights.items() if weight > MOST_SCRIPT[folder]}
+    assert not heavier, f"more than {[MOST_SCRIPT[folder] for folder in heavier]}: simplify, or say here why"
