@@ -139,7 +139,9 @@ function scaleOfEnds(name, low, high, sorted, percentiles, signed, automatic) {
  *   like: the name of the scale that an automatic one repeats
  */
 export function fitScale(name, maps, { percentiles = [2, 98], low = null, high = null, signed = false, like = null } = {}) {
-  const sorted = Float64Array.from(maps.flatMap((values) => [...values]), signed ? Math.abs : Number).sort();
+  const all = new Float64Array(sum(maps.map(({ length }) => length)));
+  maps.reduce((start, values) => (all.set(values, start), start + values.length), 0);
+  const sorted = (signed ? all.map(Math.abs) : all).sort();
   const isChosen = name === null && low === null && high === null;
   const scaleName = name ?? (isChosen ? like ?? chooseScale(sorted, percentiles, signed) : "linear");
   let [start, end] = SCALE_ENDS[scaleName](sorted, percentiles, signed);
