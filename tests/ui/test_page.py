@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from playwright.sync_api import Browser, Page, expect
 
 import vitviz
@@ -26,6 +29,7 @@ from tests.driver import (
     settle,
 )
 from tests.support.example import COARSE, ROOT
+from tests.support.waiting import wait_until
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import small_app
 from vitviz import Analysis, Model
@@ -131,6 +135,41 @@ def test_the_stage_is_as_high_as_the_first_screen_allows(browser: Browser, addre
                 assert top <= height / 3, (width, top)
             else:
                 assert least - 0.001 <= (bottom - top) / height <= 0.7 and film <= height, (width, top, bottom, film)
+
+
+def test_it_opens_with_one_layer_and_fetches_the_others_for_the_hand(
+    browser: Browser, address: str, example: Analysis
+) -> None:
+    """Sheet and film are those of the square with which it opens, before and after."""
+    look, trace = example.far_look(), example.trace
+    assert look is not None
+    found = f"""(query) => {{
+        const {{ attention }} = {EXPLORER}.panes[0], layers = [...Array({trace.layers}).keys()];
+        const token = attention.token(...query);
+        return layers.map((layer) => [0, 1, 2, 3, 4, 5, "mean", "max"].map((head) => [
+            ...attention.map(layer, head, token, "row") ?? []]));
+    }}"""
+    page, asked = new_page(browser), list[str]()
+    page.on("request", lambda request: asked.extend(re.findall(r"/layer%20(\d+)$", request.url)))
+    layers = f"{EXPLORER}.panes[0].packs.loaded.size"
+    # Nobody waits here until the page fetches them by itself.
+    page.add_init_script(
+        "const own = setTimeout; window.setTimeout = (act, wait) => (wait < 5000 || !wait ? own(act, wait) : 0);"
+    )
+    try:
+        page.goto(address)
+        settle(page)
+        assert asked == [str(look.layer)]
+        weights = trace.rows(look.query)
+        expected = torch.cat([weights, weights.mean(1, keepdim=True), weights.amax(1, keepdim=True)], 1).numpy()
+        np.testing.assert_allclose(page.evaluate(found, look.query), expected, rtol=2e-3, atol=1e-6)
+        # Nothing else is made up, and no map of what another square asks.
+        assert page.evaluate(found, [0, 0])[look.layer - 1] == [[]] * 8
+        page.mouse.move(700, 12)
+        wait_until(lambda: page.evaluate(layers) == trace.layers)
+        assert len(page.evaluate(found, [0, 0])[look.layer - 1][0]) == trace.layout.token_count
+    finally:
+        page.close()
 
 
 # Each changes one thing that the page shows, and gives what takes it back.

@@ -128,9 +128,8 @@ def probe_facts(record: Probe | Method) -> dict[str, Any]:
 
 
 def _group(method: Method) -> str:
-    if method.class_specific:
-        return TARGET
-    return LAYERS if any(parameter.name == "start_layer" for parameter in method.parameters) else TOKEN
+    reads_layers = any(parameter.name == "start_layer" for parameter in method.parameters)
+    return TARGET if method.class_specific else LAYERS if reads_layers else TOKEN
 
 
 def model_facts(model_id: str, title: str, model: Model) -> dict[str, Any]:

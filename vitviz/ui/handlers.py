@@ -24,7 +24,7 @@ from vitviz.ui.image_bytes import as_base64, as_webp
 from vitviz.ui.links import print_link, read_link
 from vitviz.ui.models import ModelChoice, menu, title_of
 from vitviz.ui.normalize import bounds_of, normalize, normalize_input, parameters_of
-from vitviz.ui.packs import computed_by, map_file
+from vitviz.ui.packs import computed_by, map_file, rows_pack
 from vitviz.ui.pictures import MAX_NAME_CHARS, Upload, upload_of
 from vitviz.ui.progress_reports import ProgressReport, Report, no_report
 from vitviz.ui.server.decoding import ExamplePicture
@@ -254,14 +254,13 @@ class Handlers:
         picture = f"files/{uid}/{SEEN}"
         facts = analysis_facts(uid, analysis, picture, view=view, name=origin.upload.name, pixels=origin.size)
         clip = None if origin.upload.frame is None else await self.service.uploaded.clip(origin.upload)
-        return {**facts, "flip": origin.flip or None, "clip": clip and {"frames": clip.frames}}
+        look = facts["look"] and {**facts["look"], "rows": as_base64(rows_pack(analysis.trace, facts["look"]["query"]))}
+        return {**facts, "look": look, "flip": origin.flip or None, "clip": clip and {"frames": clip.frames}}
 
     def _model_facts(self, model_id: str, model: Model) -> dict[str, Any]:
-        if model_id.startswith("own:"):
-            title = self.service.choice(model_id).name
-        else:
-            title = ZOO[model_id].title if model_id in ZOO else model_id.removeprefix("hf:") or title_of(model)
-        return model_facts(model_id, title, model)
+        title = ZOO[model_id].title if model_id in ZOO else model_id.removeprefix("hf:") or title_of(model)
+        is_own = model_id.startswith("own:")
+        return model_facts(model_id, self.service.choice(model_id).name if is_own else title, model)
 
     # ---- maps ----
 

@@ -12,6 +12,8 @@ layer          `log_sums`   `"head query"`        float32, the logarithm of the 
 layer          `bias`       `"head query key"`    float16, added to the scores; only of models that have one, and of
                                                   stored weights, whose logarithms it is
 rollout        `rows`       `"query key"`         float16, each token's attention rollout times the number of tokens
+opening        `rows`       `"layer head key"`    float16, attention of the square with which a page opens, times the
+                                                  number of tokens; it comes with the facts of its picture
 map NAME       `values`     `"token"`             float32, the map of a method; NaN for tokens without a value
 probe          by name      any                   float32, the measurements of a probe; NaN where there is none
 =============  ===========  ====================  =================================================================
@@ -34,7 +36,7 @@ from einops import einsum
 from safetensors.torch import save
 
 from vitviz.analysis.analysis import Analysis
-from vitviz.attention.layout import PATCHES
+from vitviz.attention.layout import PATCHES, Query
 from vitviz.attention.precision import precise, without_autocast
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
@@ -81,8 +83,7 @@ def pack(trace: AttentionTrace, name: str) -> bytes:
     Raises:
         QueryError: there is no such file.
     """
-    layer = _LAYER.fullmatch(name)
-    if layer is not None:
+    if layer := _LAYER.fullmatch(name):
         return layer_pack(trace, int(layer[1]))
     if name == ROLLOUT and has_rollouts(trace):
         return rollout_pack(trace)
@@ -134,6 +135,11 @@ def rollout_pack(trace: AttentionTrace) -> bytes:
     matrix = rollout_matrix(trace)
     # Times the number of tokens, the mean is 1, far from the smallest numbers of float16.
     return save({"rows": _half(matrix * trace.layout.token_count).cpu().contiguous()})
+
+
+def rows_pack(trace: AttentionTrace, query: Query) -> bytes:
+    """The attention of one token in every layer and head, with which a page opens: ``"layer head token"``."""
+    return save({"rows": _half(trace.rows(query) * trace.layout.token_count).cpu().contiguous()})
 
 
 def map_file(analysis: Analysis, method: Method, parameters: Mapping[str, Any], token_map: TokenMap) -> bytes:

@@ -62,15 +62,21 @@ def test_while_a_layer_is_fetched_others_are_explored(cifar_page: Page, cifar: S
     page.route(files, lambda route: held.update({unquote(route.request.url.rpartition("/")[2]): route}))
     open_menu(page, "pictures")
     page.locator('.vx-all-examples button[data-example="example:rocket.jpg"]').click()
-    expect(caption(page)).to_have_text("Token attention: being fetched …")
+    assert look is not None
+    # What the square with which it opens attends to is there before its layer.
+    opening = rocket.attention(layer=look.layer, head=look.head, query=look.query).token_map.strongest
+    expect(caption(page)).to_contain_text(
+        f"layer {look.layer} of 0–2, head {look.head}. Strongest: patch {opening} with 0."
+    )
     # Two at once, the nearest to that of its far look.
     while len(held) < 2:
         page.evaluate(NEXT_FRAMES)
-    assert look is not None and list(held) == [f"layer {look.layer}", "layer 1"]
+    assert list(held) == [f"layer {look.layer}", "layer 1"]
+    canvas(page).click(position=patch_position(page, rocket, 2, 3))
+    expect(caption(page)).to_have_text("Token attention: being fetched …")
     expect(page.locator(".vx-legend").first).not_to_be_visible()
     held["layer 1"].continue_()
     slider(page, "layer").fill("1")
-    canvas(page).hover(position=patch_position(page, rocket, 2, 3))
     best = rocket.attention(layer=1, head=look.head, query=(2, 3)).token_map.strongest
     expect(caption(page)).to_contain_text(f"layer 1 of 0–2, head {look.head}. Strongest: patch {best} with 0.")
     sheet = box_of(page.locator(".vx-sheet"))

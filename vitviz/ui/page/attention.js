@@ -1,6 +1,7 @@
 // Attention weights from queries, keys and the logarithms of the rows' sums; other maps have files of their own.
 
 import { sum } from "./numbers.js";
+import { fromBase64, readPack } from "./packs.js";
 
 /** @type {Record<Fusion, (fused: number, weight: number, heads: number) => number>} */
 export const FUSIONS = {
@@ -58,22 +59,37 @@ export class Attention {
     this.prefix = facts.prefix.length;
     this.tokens = this.prefix + facts.rows * facts.columns;
     this.headWeights = new Float32Array(this.tokens);
+    // Of the square with which the page opens, "layer head token", times the number of tokens.
+    this.opening = facts.look?.rows ? readPack(fromBase64(facts.look.rows).buffer).rows : null;
   }
 
   /**
-   * Attention from the token (row) or to it (column): "token"; null until the layer's file is loaded.
+   * Attention from the token (row) or to it (column): "token"; null until the layer's file is loaded, but for the square with which
+   * the page opens.
    * @param {number} layer
    * @param {Head} head
    * @param {number} token
    * @param {Direction} direction
    */
   map(layer, head, token, direction) {
-    const pack = this.packs.get(`layer ${layer}`);
+    const pack = this.packs.get(`layer ${layer}`) ?? this.openingLayer(layer, token, direction);
     if (!pack) return null;
     const weights = new Float32Array(this.tokens);
     if (typeof head === "number") this.weights(pack, head, token, direction, weights);
     else this.fused(pack, head, token, direction, weights);
     return weights;
+  }
+
+  /**
+   * The weights of the square with which the page opens, "head token", in place of a layer that is not loaded.
+   * @param {number} layer
+   * @param {number} token
+   * @param {Direction} direction
+   */
+  openingLayer(layer, token, direction) {
+    const { look, heads } = this.facts, size = heads * this.tokens;
+    if (!look || !this.opening || direction !== "row" || token !== this.token(...look.query)) return null;
+    return { rows: this.opening.subarray(layer * size, (layer + 1) * size).map((/** @type {number} */ value) => value / this.tokens) };
   }
 
   /**
@@ -109,8 +125,9 @@ export class Attention {
    * @param {Float32Array} weights
    */
   weights(pack, head, token, direction, weights) {
+    const { log_sums: sums, rows } = pack, first = head * this.tokens, isRow = direction === "row";
+    if (rows) return weights.set(rows.subarray(first, first + this.tokens));
     this.scores(pack, head, token, direction, weights);
-    const { log_sums: sums } = pack, first = head * this.tokens, isRow = direction === "row";
     for (let index = 0; index < this.tokens; index++) weights[index] = Math.exp(weights[index] - sums[first + (isRow ? token : index)]);
   }
 

@@ -9,13 +9,15 @@ import { isPaired, Store } from "./store.js";
 // other pane shows its counterpart. `chosenPicture` is one that was chosen and is not analysed yet, `openedPicture` one that
 // the visitor has not touched since it opened, and `ownMethod` the method of the page's own choice. `coverTime` is when covers
 // began to wipe in, `isCovered` whether the page itself put them there. `heldQuantity` is that of the maps whose scale is held.
+// `isTouched` is whether the visitor has pointed or typed.
 /**
  * @type {{ active: number, hovered: { pane: Pane, query: Query } | null, hoveredCell: { layer: number, head: Head } | null,
- *   sheet: Sheet | null, difference: Pane | null, isOpening: boolean, moveTime: number, changes: any, chosenPicture: string,
- *   ownMethod: string, openedPicture: string, coverTime: number, isCovered: boolean, heldQuantity: string, draw: () => void }}
+ *   sheet: Sheet | null, difference: Pane | null, isOpening: boolean, isTouched: boolean, moveTime: number, changes: any,
+ *   chosenPicture: string, ownMethod: string, openedPicture: string, coverTime: number, isCovered: boolean, heldQuantity: string,
+ *   draw: () => void }}
  */
 export const page = {
-  active: 0, hovered: null, hoveredCell: null, sheet: null, difference: null, isOpening: false, moveTime: 0,
+  active: 0, hovered: null, hoveredCell: null, sheet: null, difference: null, isOpening: false, isTouched: false, moveTime: 0,
   changes: null, chosenPicture: "", ownMethod: START.state.views[0].method,
   openedPicture: "", coverTime: 0, isCovered: false, heldQuantity: "", draw: () => {},
 };

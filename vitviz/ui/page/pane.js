@@ -184,7 +184,9 @@ export class Pane {
     const nearest = range(this.facts.layers).sort((a, b) => distance(a) - distance(b));
     const queries = [this.query, ...(this.restQuery === null ? [] : [this.restQuery]), ...(this.hasToken ? this.view.pins : [])];
     const maps = queries.flatMap((query) => this.sourceOf(query).file ?? []);
-    const files = [...maps, ...nearest.map((number) => ({ name: `layer ${number}` }))];
+    // Until somebody touches the page, a far look needs the one layer that it shows large.
+    const isEnough = !page.isTouched && Boolean(this.facts.look?.rows) && isFarLook(this.view, this.facts);
+    const files = [...maps, ...nearest.slice(0, isEnough ? 1 : undefined).map((number) => ({ name: `layer ${number}` }))];
     this.hooks.onRequest(this, files.map(({ name }) => name));
     this.packs.request(files);
   }

@@ -7,6 +7,7 @@ import { draw } from "./drawing.js";
 import { listen, setTheme } from "./events.js";
 import { sync } from "./explorer.js";
 import { showBusy } from "./messages.js";
+import { TOUCHES } from "./motion.js";
 import { films, latest, newPictures, page, panes, requests, store, timings } from "./page.js";
 import { goToOtherPlace, isDeviceChosen, takeHandover } from "./places.js";
 import { offerActions } from "./save.js";
@@ -15,6 +16,8 @@ import { analysisKey } from "./store.js";
 import { notifyOnceShown, takePicture } from "./uploads.js";
 import { panels, probes } from "./widgets.js";
 
+// A page that nobody touches fetches the layers for the pointer after this time.
+const UNTOUCHED_MS = 5000;
 const link = location.search + location.hash, opensLink = backend.has("links") && isLink(link);
 // Whatever a link shows, the server has it.
 if (isDeviceChosen() && !opensLink) goToOtherPlace();
@@ -40,6 +43,12 @@ function begin() {
   // A saved page has little beside its picture, and room for it.
   if (!backend.computes) for (const fold of findAll(".vx-fold")) fold.open = true;
   if (backend.computes) addEventListener("pagehide", () => { for (const each of [requests, films]) backend.end({ page: each.page }); });
+  const fetchAll = () => {
+    page.isTouched = true;
+    for (const pane of panes) pane.requestFiles();
+  };
+  for (const touch of TOUCHES) addEventListener(touch, fetchAll, { capture: true, once: true });
+  setTimeout(fetchAll, UNTOUCHED_MS);
   for (const facts of START.views) rememberAnalysis(analysisKey(store.state.views[0]), facts);
   const handover = takeHandover();
   if (handover) goOn(handover);

@@ -194,7 +194,7 @@ interface Facts {
   rolls: boolean;
   predictions: { index: number; probability: number }[];
   /** The far look with which the page opens. */
-  look?: { layer: number; head: number; query: Cell; place: Cell; share: number; sentence: string } | null;
+  look?: { layer: number; head: number; query: Cell; place: Cell; share: number; sentence: string; rows?: string } | null;
   /** When squares that change the answer are searched for. */
   flips?: "meanwhile" | "on request" | null;
   /** What was found of them, in a saved page. */
