@@ -34,7 +34,6 @@ from benchmarks.tables import machine, table
 from tests.browser import find_browser
 from tests.support.folder_server import FileHandler, served_folder
 from vitviz import Model
-from vitviz.models.require import require_vit
 from vitviz.ui.explorer import assets
 from vitviz.ui.explorer.device_file import device_file
 
@@ -115,7 +114,7 @@ def measure(model: Model, kind: str, workers: int, passes: int, flags: Sequence[
     preprocessing = model.preprocessing
     shape = len(preprocessing.mean), preprocessing.height, preprocessing.width
     pixels = torch.sin(0.37 * torch.arange(math.prod(shape), dtype=torch.float64)).float().view(1, *shape)
-    encoding = require_vit(model.network, model.name).encode(pixels)
+    encoding = model.own_network(model.name).encode(pixels)
     trace = encoding.traces[0]
     expected = torch.cat([each.flatten() for each in (encoding.logits, trace.queries, trace.keys)])
     facts = [kind, WASM[kind], workers, pixels.numel(), passes, model.name == "vitviz-photos"]

@@ -16,7 +16,6 @@ from tests.parity.case import Case, Difference, compare
 from tests.parity.table import HEADER, PAGE, SECTION, by_row, kinds, package
 from tests.support.device import Pass, on_device
 from vitviz import Model
-from vitviz.models.require import require_vit
 from vitviz.ui.explorer.device_file import device_refusal
 from vitviz.weights.families import FAMILIES
 from vitviz.weights.read import Reading
@@ -82,7 +81,7 @@ def test_the_page_has_the_same_numbers(case: Case) -> None:
 
 
 def patch_of(model: Model) -> tuple[int, int]:
-    config = require_vit(model.network, "").config
+    config = model.own_network("").config
     return config.patch_height, config.patch_width
 
 

@@ -11,7 +11,6 @@ import math
 from vitviz.attention.layout import PATCHES, numbered
 from vitviz.attention.token_map import TokenMap
 from vitviz.attribution.inputs import AttributionInput
-from vitviz.models.gradients import layer_features
 
 
 def grad_cam(inputs: AttributionInput, layer: int = -1) -> TokenMap:
@@ -33,7 +32,7 @@ def grad_cam(inputs: AttributionInput, layer: int = -1) -> TokenMap:
         MethodError: the score is at its maximum.
     """
     layer = AttributionInput.checked(inputs).layer_index(layer)
-    features, gradient, layout = layer_features(inputs.network, inputs.pixels, inputs.target, layer)
+    features, gradient, layout = inputs.network.layer_features(inputs.pixels, inputs.target, layer)
     weights = gradient[layout.select(PATCHES)].mean(0)
     strength = (features @ weights).relu()
     description = f"Grad-CAM for {inputs.target.name}: {numbered('layer', layer, inputs.network.config.depth)}"

@@ -7,21 +7,13 @@ Feature Formation Sensitivity", equations 5 to 9.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from itertools import islice
 
-import torch
-
-from vitviz.attention.layout import TokenLayout, layer_range, layer_span
+from vitviz.attention.layout import layer_range, layer_span
 from vitviz.attention.precision import precise
 from vitviz.attention.softmax import scores_in_chunks
 from vitviz.attention.token_map import TokenMap
 from vitviz.attribution.inputs import AttributionInput
-from vitviz.models.autograd import arriving_gradients
-from vitviz.models.capture import is_captured
-from vitviz.models.require import require_vit
-from vitviz.models.targets import Target
-from vitviz.models.vit import VisionTransformer
 
 
 def legrad(inputs: AttributionInput, start_layer: int = 0, end_layer: int = -1) -> TokenMap:
@@ -29,7 +21,6 @@ def legrad(inputs: AttributionInput, start_layer: int = 0, end_layer: int = -1) 
 
     The score ``s_l`` of a layer is that of its output, normalised, pooled and classified like that of the last layer.
     The layer's map is the mean of ``relu(∂s_l/∂A_l)`` over heads and query tokens, and the result the mean over layers.
-    Layers are differentiated one at a time, from the output of their attention, so memory does not grow with depth.
 
     Args:
         inputs: image, network and target.
@@ -45,13 +36,8 @@ def legrad(inputs: AttributionInput, start_layer: int = 0, end_layer: int = -1) 
     inputs = AttributionInput.checked(inputs)
     network, target, total = inputs.network, inputs.target, None
     layers = layer_span(start_layer, end_layer, network.config.depth)
-    if is_captured(network):
-        from vitviz.models.capture.legrad import captured_layer_gradients
-
-        layout = network.config.layout(*inputs.pixels.shape[-2:])
-        gradients = captured_layer_gradients(network, inputs.pixels, target, layers.start)
-    else:
-        layout, gradients = _vit_gradients(require_vit(network, "legrad"), inputs.pixels, target, layers.start)
+    layout = network.config.layout(*inputs.pixels.shape[-2:])
+    gradients = network.layer_gradients(inputs.pixels, target, layers.start)
     for gradient, values in islice(gradients, len(layers)):
         if total is None:
             total = precise(values).new_zeros(layout.token_count)
@@ -64,31 +50,3 @@ def legrad(inputs: AttributionInput, start_layer: int = 0, end_layer: int = -1) 
     return TokenMap.of_tokens(
         total, layout, "mean gradient of attention", description, (0.0, math.inf), raised=bool(total.any())
     )
-
-
-def _vit_gradients(
-    network: VisionTransformer, pixels: torch.Tensor, target: Target, start_layer: int
-) -> tuple[TokenLayout, Iterator[tuple[torch.Tensor, torch.Tensor]]]:
-    """The token layout, and each layer's gradient and values ``"head token dim"``, one layer at a time."""
-    with torch.inference_mode(False), torch.no_grad(), arriving_gradients(network):
-        tokens, layout = network.embed(pixels.clone())
-    return layout, _layer_gradients(network, tokens, layout, target, start_layer)
-
-
-def _layer_gradients(
-    network: VisionTransformer, tokens: torch.Tensor, layout: TokenLayout, target: Target, start_layer: int
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    angles, read_count = network.angles(layout), network.tokens_read(layout, target.reads)
-    for number, (layer, count) in enumerate(network.steps(layout, target.reads)):
-        with torch.inference_mode(False), torch.no_grad():
-            attention = layer.attend(tokens, angles, count)
-            if number >= start_layer:
-                with torch.enable_grad():
-                    context = attention.context[:, :, :read_count].detach().requires_grad_()
-                    output = layer.residual_mlp(tokens, context)
-                    score = target.score(network.read(output, layout, target.reads)[0])
-                    gradient = torch.autograd.grad(score, context)[0]
-            tokens = layer.residual_mlp(tokens, attention.context)
-        if number >= start_layer:
-            # Outside the context managers, which would otherwise hold in the caller's code.
-            yield gradient[0], attention.values[0]

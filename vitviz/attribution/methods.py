@@ -38,7 +38,7 @@ from vitviz.errors.arguments import checked_parameters, word
 from vitviz.errors.extras import needs
 from vitviz.errors.messages import choices, did_you_mean, nearest
 from vitviz.errors.tables import html_table, text_table
-from vitviz.models.capture import NO_STREAM, ModuleConfig
+from vitviz.models.capture import NO_STREAM
 from vitviz.models.given import NO_NETWORK, GivenConfig
 from vitviz.models.network import NetworkConfig
 from vitviz.models.targets import NO_CLASSIFIER
@@ -120,7 +120,7 @@ class Method:
         """
         if self.class_specific and isinstance(config, GivenConfig):
             return NO_NETWORK
-        if self.reads_layers and isinstance(config, ModuleConfig) and not config.has_stream:
+        if self.reads_layers and not config.has_stream:
             return NO_STREAM
         if self.package is not None and find_spec(self.package) is None:
             return needs("this", self.package)

@@ -11,7 +11,6 @@ from vitviz.errors.extras import optional
 from vitviz.errors.kinds import ConfigError, DataError
 from vitviz.errors.messages import several
 from vitviz.images.colours import ColorProfile
-from vitviz.models.require import require_vit
 from vitviz.models.targets import class_of
 
 
@@ -50,7 +49,7 @@ def run(
             f"{model.name}: probabilities of its outputs are {function!r}; expected 'softmax', one label of several "
             "classes, as these measures are of"
         )
-    network, preprocessing = require_vit(model.network, model.name), model.preprocessing
+    network, preprocessing = model.network, model.preprocessing
     patch = network.config.patch_height, network.config.patch_width
     data = read_image_folder(images, "test", preprocessing, *patch, color_profile)
     unknown = [label for label in data.labels if label not in model.labels]

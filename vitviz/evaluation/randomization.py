@@ -25,7 +25,6 @@ from vitviz.attribution.methods import MethodName
 from vitviz.errors.arguments import instance, integer_or_none, named_arguments, words
 from vitviz.errors.kinds import ConfigError, MethodError, QueryError
 from vitviz.errors.messages import describe
-from vitviz.models.require import require_vit
 from vitviz.models.targets import Target, TargetChoice, as_target, resolve_target
 from vitviz.models.vit import VisionTransformer
 from vitviz.progress import Progress
@@ -187,7 +186,7 @@ def _randomized_models(model: Model, seed: int) -> Iterator[Model]:
     """One copy of a model, shuffled further at each step; use it before advancing the iterator."""
     # No gradient would pass through a copy from inference mode.
     with torch.inference_mode(False):
-        network = deepcopy(require_vit(model.network, "randomisation")).eval().requires_grad_(False)
+        network = deepcopy(model.own_network("randomisation")).eval().requires_grad_(False)
     # The card's accuracy no longer holds.
     copy = replace(model, name=f"{model.name}, randomised", network=network, card={})
     # On the CPU, so that the same seed gives the same weights on every device.

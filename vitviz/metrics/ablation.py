@@ -8,24 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
-from einops import rearrange, repeat
 
 from vitviz.attention.precision import without_autocast
 from vitviz.errors.arguments import integer, pairs
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError, QueryError
-from vitviz.models.capture import is_captured
 from vitviz.models.network import Network
 from vitviz.models.pooling import Output
-from vitviz.models.require import require_vit
-from vitviz.models.targets import ClassProbability, EffectScore, Target, effect_score
-from vitviz.models.vit import VisionTransformer
+from vitviz.models.targets import ClassProbability, Target, effect_score
 from vitviz.progress import Progress
-
-if TYPE_CHECKING:
-    from vitviz.models.capture.network import CapturedNetwork
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,14 +99,9 @@ def switched_off(
             raise QueryError(f"layer {number}, head {head}: this model has {legal}")
         mask[number, head] = 0
     hidden = {layout.index(patch) for patch in pairs("patches", patches, "row and column", QueryError)}
-    remaining = sorted(set(range(layout.token_count)) - hidden)
-    if len(remaining) == layout.prefix_count:
+    if len(hidden) == layout.patch_count:
         raise QueryError(f"all {layout.patch_count} patches are off: expected at least one that is on")
-    if is_captured(network):
-        from vitviz.models.capture.switching import output_without
-
-        return output_without(network, pixels, mask, hidden, output)[0]
-    return _outputs(require_vit(network, "switched_off"), pixels, [remaining], mask, output)[0]
+    return network.without(pixels, mask, [hidden], output)[0]
 
 
 @without_autocast()
@@ -126,36 +113,7 @@ def without_patches(network: Network, pixels: torch.Tensor, sets: Sequence[Colle
         sets: numbers of patches, row by row; as many in each set.
     """
     layout = network.config.layout(*pixels.shape[-2:])
-    if is_captured(network):
-        return torch.stack(
-            [
-                switched_off(network, pixels, patches=[divmod(patch, layout.grid_width) for patch in each])
-                for each in sets
-            ]
-        )
-    hidden = [{layout.prefix_count + patch for patch in each} for each in sets]
-    remaining = [[token for token in range(layout.token_count) if token not in each] for each in hidden]
-    return _outputs(require_vit(network, "without_patches"), pixels, remaining)
-
-
-def _outputs(
-    network: VisionTransformer,
-    pixels: torch.Tensor,
-    remaining: Sequence[Sequence[int]],
-    mask: torch.Tensor | None = None,
-    output: Output = "logits",
-) -> torch.Tensor:
-    """The output of each set of remaining tokens, all of one size and with the prefix tokens first."""
-    with torch.inference_mode():
-        tokens, layout = network.embed(pixels.to(network.device))
-        indices = torch.tensor(remaining, device=tokens.device)
-        angles = network.angles(layout)
-        if angles is not None:
-            angles = angles[indices[:, None, layout.prefix_count :] - layout.prefix_count]
-        tokens = tokens[0, indices]
-        for number, (layer, count) in enumerate(network.steps(layout, output)):
-            tokens = layer(tokens, angles, min(count, indices.shape[1]), None if mask is None else mask[number])
-        return network.read(tokens, layout, output)
+    return network.without(pixels, patches=[{layout.prefix_count + patch for patch in each} for each in sets])
 
 
 @without_autocast()
@@ -166,9 +124,6 @@ def head_effects(
     report: Callable[[Progress], None] | None = None,
 ) -> HeadEffects:
     """The score with each head switched off in turn, by setting its attention weights to zero.
-
-    The layers below do not depend on a layer's heads and are computed once; above it, all of a layer's heads form one
-    batch. This takes half the work of a forward pass per head.
 
     Args:
         network: in evaluation mode.
@@ -181,54 +136,5 @@ def head_effects(
     """
     config = network.config
     score = effect_score(target, config.classes, config.probability)
-    if is_captured(network):
-        return _captured_effects(network, pixels, score, report)
-    network = require_vit(network, "head_effects")
-    without = torch.zeros(config.depth, config.heads, dtype=torch.float32)
-    masks = rearrange(
-        1 - torch.eye(config.heads, dtype=torch.float32, device=network.device), "batch head -> batch head 1 1"
-    )
-    with torch.inference_mode():
-        tokens, layout = network.embed(pixels.to(network.device))
-        angles, steps = network.angles(layout), network.steps(layout, score.reads)
-        for number, (layer, count) in enumerate(steps):
-            context = layer.attend(tokens, angles, count).context
-            ablated = layer.residual_mlp(_repeat(tokens, config.heads), context * masks.to(context.dtype))
-            for above, queries in steps[number + 1 :]:
-                ablated = above(ablated, angles, queries)
-            tokens = layer.residual_mlp(tokens, context)
-            without[number] = score.scores(network.read(ablated, layout, score.reads)).cpu()
-            if report is not None:
-                report(Progress((number + 1) * config.heads, without.numel()))
-        whole = float(score.scores(network.read(tokens, layout, score.reads)))
+    whole, without = network.head_scores(pixels, score, report)
     return HeadEffects(whole, without, isinstance(score, ClassProbability))
-
-
-def _captured_effects(
-    network: CapturedNetwork,
-    pixels: torch.Tensor,
-    score: EffectScore,
-    report: Callable[[Progress], None] | None,
-) -> HeadEffects:
-    """As :func:`head_effects`, for a captured module: one forward pass for each head."""
-    from vitviz.models.capture.switching import output_without
-
-    config = network.config
-    all_heads = torch.ones(config.depth, config.heads, dtype=torch.float32, device=network.device)
-
-    def value(mask: torch.Tensor) -> float:
-        return float(score.scores(output_without(network, pixels, mask, output=score.reads)))
-
-    without = torch.zeros(config.depth, config.heads, dtype=torch.float32)
-    for layer in range(config.depth):
-        for head in range(config.heads):
-            mask = all_heads.clone()
-            mask[layer, head] = 0
-            without[layer, head] = value(mask)
-        if report is not None:
-            report(Progress((layer + 1) * config.heads, without.numel()))
-    return HeadEffects(value(all_heads), without, isinstance(score, ClassProbability))
-
-
-def _repeat(tokens: torch.Tensor, count: int) -> torch.Tensor:
-    return repeat(tokens, "1 token width -> batch token width", batch=count)

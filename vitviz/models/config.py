@@ -98,6 +98,8 @@ class ViTConfig:
     projection_width: int = 0
     probability: str = "softmax"
 
+    has_stream = True
+
     def __post_init__(self) -> None:
         # Values of a checkpoint's header may have any type.
         unsized = ("classes", "register_tokens", "representation_width", "projection_width")
@@ -146,6 +148,11 @@ class ViTConfig:
         """Number of features that the network returns for an image if it has no classifier."""
         pooled = self.width * POOLINGS[self.pooling].width_factor
         return self.projection_width or self.representation_width or pooled
+
+    @property
+    def classifies_tokens(self) -> bool:
+        """Whether a single token can be classified, which it cannot if several are side by side."""
+        return POOLINGS[self.pooling].width_factor == 1
 
     def layout(self, image_height: int, image_width: int) -> TokenLayout:
         """The token layout of an image of this size in pixels.

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
 from vitviz.attention.layout import TokenLayout
-from vitviz.attention.precision import Precision
 from vitviz.errors.kinds import MethodError
-from vitviz.models.network import Encoding
-from vitviz.models.pooling import Output
-from vitviz.progress import Progress
 
 NO_NETWORK = (
     "this analysis has attention alone, without a network, so there are no gradients and no tokens; "
@@ -39,11 +35,17 @@ class GivenConfig:
     patch_height = patch_width = 1
     channels = 3
     width = head_width = classes = 0
+    has_stream = classifies_tokens = False
     probability, pooling = "none", "unknown"
 
     def layout(self, image_height: int, image_width: int) -> TokenLayout:
         """The token layout of an image of this size in pixels."""
         return TokenLayout(self.prefix, image_height, image_width)
+
+
+def _refuse(*arguments: Any, **options: Any) -> NoReturn:
+    """Refused, as all that would run the network."""
+    raise MethodError(NO_NETWORK)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,23 +55,8 @@ class GivenNetwork:
     config: GivenConfig
     precision = torch.float32
     device = torch.device("cpu")
-
-    def __call__(self, pixels: torch.Tensor, need_weights: bool = False) -> Any:
-        raise MethodError(NO_NETWORK)
-
-    def encode(
-        self,
-        pixels: torch.Tensor,
-        storage: Precision | None = None,
-        keep_bytes: int = 0,
-        report: Callable[[Progress], None] | None = None,
-    ) -> Encoding:
-        """Refused, as all that would run the network."""
-        raise MethodError(NO_NETWORK)
-
-    def output(self, pixels: torch.Tensor, output: Output = "logits") -> torch.Tensor:
-        """Refused, as all that would run the network."""
-        raise MethodError(NO_NETWORK)
+    __call__ = encode = output = stream = read = with_gradients = layer_gradients = layer_features = _refuse
+    classify_each = without = head_scores = _refuse
 
     def to(self, device: torch.device) -> GivenNetwork:
         """The network itself."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import torch
 import torch.nn.functional as F
 
@@ -10,15 +13,15 @@ from vitviz.attention.memory import trim_heap
 from vitviz.attention.precision import precise
 from vitviz.errors.kinds import ImageError
 from vitviz.models.autograd import arriving_gradients
-from vitviz.models.capture import is_captured
 from vitviz.models.gradient_trace import GradientTrace
 from vitviz.models.layers import AttentionOutput, AttentionPooling
 from vitviz.models.network import Network
-from vitviz.models.require import require_vit
 from vitviz.models.targets import Target, class_target
-from vitviz.models.vit import VisionTransformer
 
-__all__ = ["GradientTrace", "layer_features", "trace_gradients"]
+if TYPE_CHECKING:
+    from vitviz.models.vit import VisionTransformer
+
+__all__ = ["GradientTrace", "layer_features", "layer_gradients", "trace_gradients", "with_gradients"]
 
 
 def trace_gradients(
@@ -46,14 +49,11 @@ def trace_gradients(
     start_layer = index_from_end("layer", start_layer, config.depth)
     if len(pixels) != 1:
         raise ImageError(f"{len(pixels)} images: expected one, '1 channel height width'")
-    if is_captured(network):
-        from vitviz.models.capture.gradients import captured_gradients
-
-        return captured_gradients(network, pixels, target, start_layer)
-    return _vit_gradients(require_vit(network, "gradients"), pixels, target, start_layer)
+    return network.with_gradients(pixels, target, start_layer)
 
 
-def _vit_gradients(network: VisionTransformer, pixels: torch.Tensor, target: Target, start_layer: int) -> GradientTrace:
+def with_gradients(network: VisionTransformer, pixels: torch.Tensor, target: Target, start_layer: int) -> GradientTrace:
+    """As :func:`trace_gradients`, for vitviz's own network, with legal arguments."""
     with torch.inference_mode(False), arriving_gradients(network):
         with torch.no_grad():
             # A copy, since tensors from inference mode cannot be differentiated.
@@ -92,7 +92,7 @@ def _vit_gradients(network: VisionTransformer, pixels: torch.Tensor, target: Tar
 
 
 def layer_features(
-    network: Network, pixels: torch.Tensor, target: Target, layer: int
+    network: VisionTransformer, pixels: torch.Tensor, target: Target, layer: int
 ) -> tuple[torch.Tensor, torch.Tensor, TokenLayout]:
     """The input of a layer's attention, after its norm, and the score's gradient with respect to it.
 
@@ -106,17 +106,12 @@ def layer_features(
         Both ``"token width"`` in at least single precision, and the order of the tokens.
 
     Raises:
-        MethodError: the score is at its maximum, or the module does not expose these tokens.
+        MethodError: the score is at its maximum.
     """
-    if is_captured(network):
-        from vitviz.models.capture.gradients import captured_features
-
-        return captured_features(network, pixels, target, layer)
-    vit = require_vit(network, "features of a layer")
     with torch.inference_mode(False), arriving_gradients(network):
         with torch.no_grad():
-            tokens, layout = vit.embed(pixels.clone())
-            angles, steps = vit.angles(layout), vit.steps(layout, target.reads)
+            tokens, layout = network.embed(pixels.clone())
+            angles, steps = network.angles(layout), network.steps(layout, target.reads)
             for below, count in steps[:layer]:
                 tokens = below(tokens, angles, count)
         (encoder_layer, count), *above = steps[layer:]
@@ -126,9 +121,35 @@ def layer_features(
             for layer_above, count in above:
                 stream = layer_above(stream, angles, count)
         with torch.enable_grad():
-            score = target.score_below_maximum(vit.read(stream, layout, target.reads)[0])
+            score = target.score_below_maximum(network.read(stream, layout, target.reads)[0])
             gradient = torch.autograd.grad(score, normed)[0]
     return precise(normed[0].detach()), precise(gradient[0]), layout
+
+
+def layer_gradients(
+    network: VisionTransformer, pixels: torch.Tensor, target: Target, start_layer: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The gradient of each layer's own score with respect to its attention, and its values: ``"head token dim"``.
+
+    Layers are differentiated one at a time, from the output of their attention, so memory does not grow with depth.
+    Arguments as :func:`trace_gradients` takes them.
+    """
+    with torch.inference_mode(False), torch.no_grad(), arriving_gradients(network):
+        tokens, layout = network.embed(pixels.clone())
+    angles, read_count = network.angles(layout), network.tokens_read(layout, target.reads)
+    for number, (layer, count) in enumerate(network.steps(layout, target.reads)):
+        with torch.inference_mode(False), torch.no_grad():
+            attention = layer.attend(tokens, angles, count)
+            if number >= start_layer:
+                with torch.enable_grad():
+                    context = attention.context[:, :, :read_count].detach().requires_grad_()
+                    output = layer.residual_mlp(tokens, context)
+                    score = target.score(network.read(output, layout, target.reads)[0])
+                    gradient = torch.autograd.grad(score, context)[0]
+            tokens = layer.residual_mlp(tokens, attention.context)
+        if number >= start_layer:
+            # Outside the context managers, which would otherwise hold in the caller's code.
+            yield gradient[0], attention.values[0]
 
 
 def _pooled(attention: AttentionOutput, gradient: torch.Tensor, layout: TokenLayout) -> torch.Tensor:

@@ -23,7 +23,9 @@ from vitviz.attention.precision import Precision, precise, type_of
 from vitviz.attention.softmax import attention_weights
 from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError
+from vitviz.models.ablation import head_scores, without
 from vitviz.models.config import ViTConfig
+from vitviz.models.gradients import layer_features, layer_gradients, with_gradients
 from vitviz.models.layers import AttentionOutput, AttentionPooling, EncoderLayer, module_if
 from vitviz.models.network import Encoding
 from vitviz.models.pooling import POOLINGS, Output
@@ -48,6 +50,12 @@ class VisionTransformer(nn.Module):
     >>> len(weights), weights[0].shape
     (8, torch.Size([1, 6, 201, 201]))
     """
+
+    with_gradients = with_gradients
+    layer_gradients = layer_gradients
+    layer_features = layer_features
+    without = without
+    head_scores = head_scores
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
@@ -309,7 +317,7 @@ class VisionTransformer(nn.Module):
             MethodError: the model classifies several tokens side by side, so a single one is no input.
         """
         config = self.config
-        if POOLINGS[config.pooling].width_factor > 1:
+        if not config.classifies_tokens:
             raise MethodError(f"this model classifies {config.pooling} side by side: no token alone can be classified")
         if config.final_norm == "before pooling":
             tokens = self.norm(tokens)

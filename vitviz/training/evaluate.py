@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from vitviz.errors.kinds import DataError
 from vitviz.errors.messages import quote, several
 from vitviz.images.preprocessing import Preprocessing
-from vitviz.models.vit import VisionTransformer
+from vitviz.models.network import Network
 from vitviz.training.calibrate import calibration_error
 from vitviz.training.data import LabelledImages
 
@@ -72,7 +72,7 @@ def has_bfloat16(device: torch.device) -> bool:
 
 
 def evaluate(
-    network: VisionTransformer,
+    network: Network,
     preprocessing: Preprocessing,
     data: LabelledImages,
     device: torch.device | None = None,
@@ -91,7 +91,7 @@ def evaluate(
 
 @torch.inference_mode()
 def logits_of(
-    network: VisionTransformer,
+    network: Network,
     preprocessing: Preprocessing,
     images: torch.Tensor,
     device: torch.device | None = None,

@@ -9,7 +9,6 @@ from typing import Any
 import gradio as gr
 
 from vitviz.errors.arguments import instance
-from vitviz.models.require import require_vit
 from vitviz.ui.api import publish
 from vitviz.ui.device import device_models
 from vitviz.ui.handlers import Handlers
@@ -91,13 +90,11 @@ def build_demo(model: Model | None = None, server_settings: ServerSettings | Non
         CheckpointError: the bundled checkpoint, or a model for the devices of visitors, cannot be loaded.
         ConfigError: an environment variable is not legal, the model is no model, or a page on the visitor's device
             cannot run one that a setting names.
-        MethodError: the model is a captured module.
     """
     server_settings = server_settings or ServerSettings.of()
     if model is not None:
         instance("model", model, Model, "vitviz.load()")
     start = model or load()
-    require_vit(start.network, f"the app (vitviz explore shows {start.name}, too)")
     handlers = Handlers(AnalysisService(start, server_settings), device_models(start, server_settings.device_models))
     with ThreadPoolExecutor(1) as thread:
         # The first visitor finds it analysed. A notebook has an event loop in its own thread.

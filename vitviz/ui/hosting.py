@@ -30,7 +30,7 @@ import torch
 from vitviz.analysis.costs import cost_of
 from vitviz.attention.precision import Precision
 from vitviz.errors.kinds import ConfigError, LimitError, VitvizError
-from vitviz.models.network import Encoding
+from vitviz.models.network import Encoding, Network
 from vitviz.models.vit import VisionTransformer
 from vitviz.progress import Progress
 from vitviz.system.machine import control_groups
@@ -158,7 +158,7 @@ def limit_memory(nbytes: int) -> None:
 def forward() -> Forward:
     """The function that runs networks here. Call it before the launch, when the host looks for what needs a GPU."""
     lends = os.environ.get(ZERO_GPU, "").lower() in ("1", "t", "true")
-    return LentGPU().encode if lends else VisionTransformer.encode
+    return LentGPU().encode if lends else lambda network, *arguments: network.encode(*arguments)
 
 
 class LentGPU:
@@ -176,7 +176,7 @@ class LentGPU:
 
     def encode(
         self,
-        network: VisionTransformer,
+        network: Network,
         pixels: torch.Tensor,
         storage: Precision | None = None,
         keep_bytes: int = 0,
@@ -185,7 +185,7 @@ class LentGPU:
         """:meth:`vitviz.VisionTransformer.encode`, on a GPU if the pass is large enough.
 
         Args:
-            network: on the processor, where it stays.
+            network: on the processor, where it stays, as a captured module does during its passes.
             pixels, storage, keep_bytes: of ``encode``.
             report: called after every layer, or, with a GPU, before the first and after the last; an exception that it
                 raises ends the call before a GPU is borrowed.
@@ -195,7 +195,8 @@ class LentGPU:
             LimitError: the host lends no GPU now; the message is the host's.
         """
         layout, depth = network.config.layout(*pixels.shape[-2:]), network.config.depth
-        if cost_of(network.config, layout, len(pixels), storage).flops < MIN_GPU_FLOPS:
+        is_small = cost_of(network.config, layout, len(pixels), storage).flops < MIN_GPU_FLOPS
+        if is_small or not isinstance(network, VisionTransformer):
             return network.encode(pixels, storage, keep_bytes, report)
         if report is not None:
             report(Progress(0, depth))

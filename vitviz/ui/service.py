@@ -23,8 +23,8 @@ from vitviz.errors.kinds import CheckpointError, LimitError, MethodError
 from vitviz.errors.messages import quote
 from vitviz.images.isolated_pictures import OpenPicture
 from vitviz.images.preprocessing import Fit, PreparedImage
-from vitviz.models.require import require_vit
 from vitviz.models.targets import Target, TargetChoice
+from vitviz.models.vit import VisionTransformer
 from vitviz.progress import Progress
 from vitviz.ui.facts import MIN_VISIBLE_SHARE
 from vitviz.ui.holdings import Holdings
@@ -150,7 +150,9 @@ class AnalysisService:
     def _like_start(self, model: Model) -> Model:
         first = self.start.network
         precision = next(name for name, dtype in PRECISIONS.items() if dtype == first.precision)
-        require_vit(model.network, model.name).to(first.device).set_precision(precision)
+        network = model.network.to(first.device)
+        if isinstance(network, VisionTransformer):
+            network.set_precision(precision)
         return model
 
     def choice(self, name: str, step: int | None = None) -> ModelChoice:

@@ -15,7 +15,6 @@ import torch
 from vitviz.errors.kinds import CheckpointError
 from vitviz.images.isolated_pictures import GIB, Ask, Parts
 from vitviz.models.config import ViTConfig
-from vitviz.models.require import require_vit_config
 from vitviz.models.targets import Target
 from vitviz.weights.formats.files import open_weights
 from vitviz.weights.model import Model, Origin
@@ -146,7 +145,7 @@ class IsolatedTower:
     """
 
     def __init__(self, worker: Worker, model: Model, max_bytes: int) -> None:
-        origin, config = model.origin, require_vit_config(model.network.config, f"texts for {model.name}")
+        origin, config = model.origin, model.own_network(f"texts for {model.name}").config
         if origin is not None:
             fetch_tokenizer(origin)
             # The working folder of the other process may differ.

@@ -13,11 +13,13 @@ from torch import nn
 from vitviz.attention.layout import TokenLayout
 from vitviz.errors.arguments import named_arguments, named_fields
 from vitviz.errors.attributes import AttributeAdvice
-from vitviz.errors.kinds import ConfigError
+from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.errors.messages import several
 from vitviz.errors.tables import html_table
 from vitviz.images.preprocessing import Preprocessing, why_not_channels
+from vitviz.models.capture import CAPTURED_MODULE
 from vitviz.models.devices import usable_device
+from vitviz.models.given import NO_NETWORK, GivenNetwork
 from vitviz.models.network import Network
 from vitviz.models.probability import why_no_probability
 from vitviz.models.vit import VisionTransformer
@@ -161,6 +163,20 @@ class Model(AttributeAdvice):
     def engine(self) -> str:
         """``"own"`` for vitviz's own network, ``"module"`` for the user's module, captured."""
         return "own" if isinstance(self.network, VisionTransformer) else "module"
+
+    def own_network(self, purpose: str) -> VisionTransformer:
+        """The network, for what reads or writes the weights of vitviz's own.
+
+        Args:
+            purpose: start of the message.
+
+        Raises:
+            MethodError: the network is a captured module, or there is none.
+        """
+        if not isinstance(self.network, VisionTransformer):
+            is_given = isinstance(self.network, GivenNetwork)
+            raise MethodError(f"{purpose}: {NO_NETWORK if is_given else CAPTURED_MODULE}")
+        return self.network
 
     @property
     def parameters(self) -> int:

@@ -19,7 +19,6 @@ from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.errors.messages import several
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.config import ViTConfig
-from vitviz.models.require import require_vit
 from vitviz.models.vit import VisionTransformer
 from vitviz.system.atomic import atomic_write
 from vitviz.weights.formats.limits import MAX_DEPTH, check_bytes, memory_for, needed_bytes
@@ -75,7 +74,7 @@ def write_checkpoint(stream: BinaryIO, model: Model) -> None:
 
 def metadata_of(model: Model) -> dict[str, str]:
     """What the header of a model's checkpoint says beside its tensors."""
-    network = require_vit(model.network, f"{model.name} as a checkpoint")
+    network = model.own_network(f"{model.name} as a checkpoint")
     return {
         "format": FORMAT,
         "config": json.dumps(asdict(network.config)),
@@ -138,7 +137,7 @@ def model_from(metadata: Mapping[str, str], tensors: dict[str, torch.Tensor], na
 
 def _with_tensors(model: Model, tensors: dict[str, torch.Tensor], file: str) -> Model:
     """A model with tensors in place of those on the meta device."""
-    network = require_vit(model.network, file)
+    network = model.own_network(file)
     network.load_state_dict(tensors, assign=True)
     network.requires_grad_(False)
     return model
@@ -181,7 +180,7 @@ def _read_config(values: Any) -> ViTConfig:
 
 def _check_tensors(tensors: Mapping[str, LazyTensor], model: Model, name: str) -> int:
     """Refuse shapes and types that are not those of a model; the bytes that its tensors take in float32."""
-    network = require_vit(model.network, name)
+    network = model.own_network(name)
     expected = {key: tuple(tensor.shape) for key, tensor in network.state_dict().items()}
     wrong = []
     for key in sorted(expected.keys() & tensors.keys()):

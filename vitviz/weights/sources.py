@@ -14,7 +14,6 @@ from vitviz.attention.precision import Precision, type_of
 from vitviz.errors.arguments import word
 from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, UnknownFamilyError, VitvizError
 from vitviz.models.devices import usable_device
-from vitviz.models.require import require_vit
 from vitviz.progress import DownloadProgress
 from vitviz.system.paths import user_path
 from vitviz.weights.bundled import BUNDLED, resources
@@ -105,7 +104,7 @@ def read_source(
             reason = "a package's model, which computes in the float32 in which it is opened"
             raise ConfigError(f"precision {precision!r}: {model.name} is {reason}")
         return reading
-    network = require_vit(model.network, model.name)
+    network = model.own_network(model.name)
     with memory_for(model.name, needed_bytes(network)):
         network.to(target_device).set_precision("float32" if precision is None else precision)
     return reading

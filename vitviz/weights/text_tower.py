@@ -19,7 +19,6 @@ from vitviz.errors.extras import needs
 from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
 from vitviz.errors.messages import describe, quote
 from vitviz.models.config import ViTConfig
-from vitviz.models.require import require_vit_config
 from vitviz.models.targets import MAX_TEXT_CHARS, Target
 from vitviz.weights.hub.download import download_tokenizer
 from vitviz.weights.hub.tokenizer_files import expected_vocabulary, has_vocabulary, text_tower_config
@@ -79,7 +78,7 @@ class TextScore:
 
 def reads_text(model: Model) -> bool:
     """Whether a text can be a target: the model returns features, and its checkpoint describes a text tower."""
-    if model.origin is None or model.network.config.classes:
+    if model.origin is None or model.engine == "module" or model.network.config.classes:
         return False
     name = _configuration_name(model.origin)
     return (
@@ -101,9 +100,7 @@ def open_text_tower(model: Model) -> TextTower:
         ConfigError: the package that opens it is not installed.
     """
     instance("model", model, Model, "vitviz.load()")
-    return tower_from_origin(
-        model.name, model.origin, require_vit_config(model.network.config, f"texts for {model.name}")
-    )
+    return tower_from_origin(model.name, model.origin, model.own_network(f"texts for {model.name}").config)
 
 
 def tower_from_origin(model_name: str, origin: Origin | None, config: ViTConfig) -> TextTower:

@@ -73,7 +73,7 @@ def test_norms_and_lens_are_those_of_the_plain_formula(make: Any, registers: int
     pixels = analysis.prepared.pixels
     steps = steps_of(module, pixels)
     close(analysis.trace.norms, torch.stack([ordered(each[0], registers).norm(dim=-1) for each in steps]))
-    close(analysis.model.network.stream(pixels)[1], ordered(steps[1], registers))
+    close(list(analysis.model.network.stream(pixels))[1], ordered(steps[1], registers))
     expected = torch.cat([module.classifier(module.norm(each)[:, 0]) for each in steps]).softmax(-1)
     findings = logit_lens(analysis)
     close(findings.measurements["probability"].values, expected)

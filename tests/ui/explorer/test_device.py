@@ -26,7 +26,6 @@ from vitviz.images.preprocessing import FITS, ROUNDINGS, Fit
 from vitviz.images.resizing import BACKENDS
 from vitviz.metrics.ablation import switched_off
 from vitviz.models.layers import AttentionOutput
-from vitviz.models.require import require_vit
 from vitviz.ui.explorer.device_file import device_file, device_refusal
 
 TOLERANCE = 1e-4
@@ -55,7 +54,7 @@ def drawn(model: Model, seed: int) -> tuple[torch.Tensor, Off]:
 
 def expected(model: Model, pixels: torch.Tensor, off: Off | None = None) -> dict[str, Any]:
     """What the library has of a pass, by the names of the engine."""
-    network = require_vit(model.network, "")
+    network = model.own_network("")
     config, layout = network.config, model.layout
     off = off or Off(torch.ones(config.depth, config.heads))
     kept = [token for token in range(layout.token_count) if token - layout.prefix_count not in off.patches]
@@ -145,7 +144,7 @@ def test_many_networks_have_the_librarys_numbers() -> None:
 @pytest.mark.parametrize("part", ["queries", "values", "mlp"])
 def test_numbers_that_overflow_are_refused(kind: Kind, part: str, make_model: Callable[..., Model]) -> None:
     model = make_model(activation="relu")
-    layer = require_vit(model.network, "").encoder[1]
+    layer = model.own_network("").encoder[1]
     if part == "mlp":
         layer.mlp[0].weight[:] = 1e38
     else:
@@ -162,7 +161,7 @@ def test_what_the_page_cannot_run_is_refused_by_name() -> None:
     # The file of a model is always the same, so that a browser keeps it.
     assert len({device_file(model) for _ in range(4)}) == 1
     other = random_model(1)
-    network = require_vit(other.network, "")
+    network = other.own_network("")
     network.patch_embedding = nn.Sequential(network.patch_embedding)  # type: ignore[assignment]
     refused = {
         "takes pictures of any shape (fit 'native')": replace(
@@ -171,7 +170,7 @@ def test_what_the_page_cannot_run_is_refused_by_name() -> None:
         "is a module of another package": load_own(OwnViT()),
         "has other weights than its configuration (patch_embedding.": other,
         "computes in bfloat16, and the page in float32": replace(
-            model, network=require_vit(model.network, "").set_precision("bfloat16")
+            model, network=model.own_network("").set_precision("bfloat16")
         ),
     }
     for reason, each in refused.items():

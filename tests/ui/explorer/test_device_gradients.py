@@ -20,7 +20,6 @@ from vitviz.attribution.grad_cam import grad_cam
 from vitviz.attribution.inputs import AttributionInput
 from vitviz.attribution.legrad import legrad
 from vitviz.models.gradients import trace_gradients
-from vitviz.models.require import require_vit
 from vitviz.models.targets import ClassScore, ContrastScore, LikenessScore, MarginScore, Target
 
 TOLERANCE = 1e-4
@@ -28,7 +27,7 @@ ALL = {"products": "positive", "gradCam": True, "pixels": True, "legrad": True}
 
 
 def expected(model: Model, pixels: torch.Tensor, target: Target) -> dict[str, torch.Tensor | None]:
-    network = require_vit(model.network, "")
+    network = model.own_network("")
     trace = trace_gradients(network, pixels, target)
     products: dict[str, list[torch.Tensor]] = {"positive": [], "signed": []}
     for layer in range(network.config.depth):
@@ -57,7 +56,7 @@ def expected(model: Model, pixels: torch.Tensor, target: Target) -> dict[str, to
 
 def errors_of(model: Model, pixels: torch.Tensor, target: Target) -> dict[str, float]:
     """How far the library's own gradients in single precision are from those in double precision."""
-    double = replace(model, network=deepcopy(require_vit(model.network, "")).double())
+    double = replace(model, network=deepcopy(model.own_network("")).double())
     exact = expected(double, pixels.double(), target)
     return {
         name: 0.0 if value is None else float((value - exact[name]).abs().max())
@@ -84,9 +83,9 @@ def assert_same(model: Model, pixels: torch.Tensor, target: Target, found: dict[
 def targets(model: Model, draw: random.Random) -> list[tuple[dict[str, Any], Target]]:
     """Scores as the page states them, each with that of the library."""
     config = model.network.config
-    outputs = config.classes or require_vit(model.network, "").config.features
+    outputs = config.classes or model.own_network("").config.features
     first, second = draw.randrange(outputs), draw.randrange(outputs)
-    features = torch.nn.functional.normalize(torch.randn(require_vit(model.network, "").config.features), dim=0)
+    features = torch.nn.functional.normalize(torch.randn(model.own_network("").config.features), dim=0)
     likeness = Target("likeness", LikenessScore(features, "likeness"), "features", 1.0)
     listed: list[tuple[dict[str, Any], Target]] = [
         ({"index": first}, Target("class", ClassScore(first))),
@@ -113,7 +112,7 @@ def test_the_bundled_network_has_the_librarys_gradients(kind: Kind) -> None:
 def assert_drawn_is_same(seed: int) -> None:
     model, draw = random_model(seed), random.Random(seed)
     torch.manual_seed(seed)
-    preprocessing, channels = model.preprocessing, require_vit(model.network, "").config.channels
+    preprocessing, channels = model.preprocessing, model.own_network("").config.channels
     pixels = torch.randn(1, channels, preprocessing.height, preprocessing.width)
     cases, products = targets(model, draw), draw.choice(["positive", "signed"])
     passes = [Pass(pixels, {"target": asked, "wants": ALL | {"products": products}}) for asked, _ in cases]

@@ -38,7 +38,6 @@ from tests.ui.explorer.test_device_team import numbers
 from tests.ui.test_page_panels import expect_changes
 from vitviz import Analysis, ConfigError, Model, VisionTransformer, ViTConfig
 from vitviz.images.code_points import PRIMARIES
-from vitviz.models.require import require_vit
 from vitviz.ui.explorer.device_page import MAX_ROLLOUT_PRODUCTS, SHOWN_SIDE, device_page
 from vitviz.ui.explorer.device_site import write_site
 from vitviz.ui.facts import analysis_facts
@@ -281,7 +280,7 @@ def test_as_a_folder_its_policy_is_strict_and_it_asks_for_its_own_files_alone(
 
 def test_what_a_page_cannot_run_is_refused_by_its_name() -> None:
     model = made(*SHAPES["cifar"])
-    require_vit(model.network, model.name).set_precision("bfloat16")
+    model.own_network(model.name).set_precision("bfloat16")
     with pytest.raises(ConfigError, match=r"^small computes in bfloat16"):
         device_page([model])
     with pytest.raises(ConfigError, match="none given"):
@@ -340,7 +339,7 @@ UNFINISHED = f"""async () => {{
 @pytest.mark.browser
 def test_occlusion_sharpens_and_ends_as_the_librarys(browser: Browser, bundled: Model, tmp_path: Path) -> None:
     """The bundled model with 8×8 of its 14×14 squares."""
-    side, known = 64, require_vit(bundled.network, "").state_dict()
+    side, known = 64, bundled.own_network("").state_dict()
     network = VisionTransformer(
         ViTConfig(**vars(bundled.network.config) | {"image_height": side, "image_width": side})
     ).eval()

@@ -29,7 +29,6 @@ from tests.driver import (
 )
 from tests.ui.explorer.page_driver import EXPLORER, SHAPES, SmallApp, made, small_app
 from vitviz import Analysis, ConfigError, Model
-from vitviz.models.require import require_vit
 from vitviz.ui import build_demo
 from vitviz.ui.device import device_models
 from vitviz.ui.handlers import Handlers
@@ -261,6 +260,6 @@ def test_weights_are_sent_to_visitors_if_they_are_the_bundled_ones_or_a_setting_
     assert device_models(small, ("start", "vitviz-photos")) == ("", "vitviz-photos")
     # Another network of the same name.
     assert device_models(vitviz.Model(bundled.name, small.network, small.preprocessing, small.labels), None) == ()
-    require_vit(small.network, small.name).set_precision("bfloat16")
+    small.own_network(small.name).set_precision("bfloat16")
     with pytest.raises(ConfigError, match="small computes in bfloat16, and the page in float32"):
         build_demo(small, ServerSettings(device_models=("start",)))

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.errors.number_text import percent
 from vitviz.evaluation.probes.findings import Findings, Measurement, step_name
 from vitviz.evaluation.probes.tokens import token_stream
-from vitviz.models.capture import is_captured
 from vitviz.models.network import NetworkConfig
-from vitviz.models.pooling import POOLINGS
 from vitviz.models.probability import class_probabilities, why_no_probability
-from vitviz.models.require import require_vit
-
-if TYPE_CHECKING:
-    from vitviz.models.capture.network import CapturedNetwork
 
 # Tokens to classify at a time: with thousands of classes, the logits of all tokens would take too much memory.
 CHUNK_TOKENS = 256
@@ -47,32 +39,24 @@ def logit_lens(analysis: Analysis) -> Findings:
     """
     network, layout = analysis.network, analysis.trace.layout
     function = network.config.probability
-    if is_captured(network):
-        return _findings(analysis, _module_probability(network, analysis.prepared.pixels), None, None)
-    network = require_vit(network, "logit_lens")
-    has_tokens = POOLINGS[network.config.pooling].width_factor == 1
-    predictions, classes, probabilities = [], [], []
-    for tokens in token_stream(analysis):
+    steps, classes, probabilities = token_stream(analysis), [], []
+    if not network.config.classifies_tokens:
+        with torch.inference_mode():
+            logits = network.read(torch.stack(list(steps)), layout)
+        return _findings(analysis, class_probabilities(logits, function).cpu(), None, None)
+    predictions = []
+    for tokens in steps:
         with torch.inference_mode():
             predictions.append(class_probabilities(network.read(tokens[None], layout)[0], function))
-            if has_tokens:
-                best = [
-                    class_probabilities(network.classify_each(chunk), function).max(-1)
-                    for chunk in tokens.split(CHUNK_TOKENS)
-                ]
-                classes.append(torch.cat([chunk.indices for chunk in best]))
-                probabilities.append(torch.cat([chunk.values for chunk in best]))
-    if not has_tokens:
-        return _findings(analysis, torch.stack(predictions).cpu(), None, None)
+            best = [
+                class_probabilities(network.classify_each(chunk), function).max(-1)
+                for chunk in tokens.split(CHUNK_TOKENS)
+            ]
+            classes.append(torch.cat([chunk.indices for chunk in best]))
+            probabilities.append(torch.cat([chunk.values for chunk in best]))
     return _findings(
         analysis, torch.stack(predictions).cpu(), torch.stack(classes).cpu(), torch.stack(probabilities).cpu()
     )
-
-
-def _module_probability(network: CapturedNetwork, pixels: torch.Tensor) -> torch.Tensor:
-    """A captured module's predictions for each layer's tokens as if they were its last layer's, ``"step class"``."""
-    logits = network.read(torch.cat(network.stream(pixels)), pixels)
-    return class_probabilities(logits.detach(), network.config.probability).cpu()
 
 
 def _findings(

@@ -13,8 +13,6 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.attention.memory import enough_memory, to_device
 from vitviz.attention.precision import precise
 from vitviz.errors.arguments import word
-from vitviz.models.capture import is_captured
-from vitviz.models.require import require_vit
 
 FEATURES = ("tokens", "keys")
 
@@ -22,19 +20,14 @@ FEATURES = ("tokens", "keys")
 def token_stream(analysis: Analysis) -> Iterator[torch.Tensor]:
     """The tokens of an analysis's image before the first layer and after each one: ``"token width"``.
 
-    The model runs one layer per iteration, so that only the tokens of one layer are in memory. A captured module
-    returns those of all layers at once.
+    vitviz's own network runs one layer per iteration, so that only the tokens of one layer are in memory.
 
     Raises:
         LimitError: the machine does not have enough free memory.
         MethodError: the tokens of a captured module cannot be read between its layers.
     """
     network = analysis.network
-    if is_captured(network):
-        yield from (tokens[0] for tokens in network.stream(analysis.prepared.pixels))
-        return
-    vit = require_vit(network, "tokens of each layer")
-    stream = vit.stream(to_device([analysis.prepared.pixels], vit.device))
+    stream = network.stream(to_device([analysis.prepared.pixels], network.device))
     with enough_memory(f"the tokens of {analysis.trace.layout.token_count:,}"):
         while True:
             # Not around the yield, which would put the caller's code into inference mode.

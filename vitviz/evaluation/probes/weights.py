@@ -8,7 +8,6 @@ from einops import rearrange
 
 from vitviz.errors.number_text import digits, percent
 from vitviz.evaluation.probes.findings import Findings, Measurement
-from vitviz.models.require import require_vit
 from vitviz.weights import Model
 
 NO_POSITIONS = "this model has no learned position embeddings: its positions are rotary"
@@ -24,7 +23,7 @@ def position_similarity(model: Model) -> Findings:
     Returns:
         ``similarity``: ``"row column 'other row' 'other column'"``, in [-1, 1].
     """
-    positions = require_vit(model.network, "position_similarity").positions.detach().cpu().double()
+    positions = model.own_network("position_similarity").positions.detach().cpu().double()
     height, width, _ = positions.shape
     vectors = F.normalize(positions.flatten(0, 1), dim=-1)
     cosines = (vectors @ vectors.T).clamp(-1, 1)
@@ -54,7 +53,7 @@ def patch_filters(model: Model) -> Findings:
         ``filters``: ``"component channel row column"``, each of length 1; ``variance``: ``"component"``, share of the
         total variance.
     """
-    network = require_vit(model.network, "patch_filters")
+    network = model.own_network("patch_filters")
     config, weight = network.config, network.patch_embedding.weight.detach().cpu().double()
     _, sizes, directions = torch.linalg.svd(weight - weight.mean(0), full_matrices=False)
     count = min(MAX_FILTERS, len(sizes))

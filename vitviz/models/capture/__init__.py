@@ -4,6 +4,6 @@
 them with what the module computed, and ``recording`` turns them into traces.
 """
 
-from vitviz.models.capture.facts import NO_STREAM, ModuleConfig, ModuleFacts, is_captured
+from vitviz.models.capture.facts import CAPTURED_MODULE, NO_STREAM, ModuleConfig, ModuleFacts
 
-__all__ = ["NO_STREAM", "ModuleConfig", "ModuleFacts", "is_captured"]
+__all__ = ["CAPTURED_MODULE", "NO_STREAM", "ModuleConfig", "ModuleFacts"]

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any
 
 import torch
 from torch import nn
 
 from vitviz.attention.layout import TokenLayout, patch_grid
-from vitviz.models.network import Network
-
-if TYPE_CHECKING:
-    from vitviz.models.capture.network import CapturedNetwork
 
 Size = tuple[int, int]
+CAPTURED_MODULE = (
+    "this model is a module that vitviz captures, whose weights it does not know by their meaning; expected a "
+    "checkpoint of a family that vitviz opens itself"
+)
 NO_STREAM = "the tokens between the module's layers cannot be read, since no residual stream was found"
 
 
@@ -91,6 +91,7 @@ class ModuleConfig:
     bias_matrices: int
     is_written_out: bool
     has_stream: bool
+    classifies_tokens = False
 
     def layout(self, image_height: int, image_width: int) -> TokenLayout:
         """The token layout of an image of this size in pixels.
@@ -99,8 +100,3 @@ class ModuleConfig:
             ConfigError: the size is not a multiple of the patch size.
         """
         return TokenLayout(self.prefix, *patch_grid((image_height, image_width), (self.patch_height, self.patch_width)))
-
-
-def is_captured(network: Network) -> TypeGuard[CapturedNetwork]:
-    """Whether a network is a captured module. What captures it is imported only where there is one."""
-    return isinstance(network.config, ModuleConfig)

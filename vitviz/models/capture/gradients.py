@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -14,11 +15,13 @@ from vitviz.attention.precision import precise
 from vitviz.errors.kinds import MethodError
 from vitviz.models.autograd import NO_GRADIENTS, arriving_gradients
 from vitviz.models.capture.calls import AttentionCall
-from vitviz.models.capture.network import CapturedNetwork
 from vitviz.models.capture.recording import pooling_weights
 from vitviz.models.capture.verification import VerifiedCapture
 from vitviz.models.gradient_trace import GradientTrace
 from vitviz.models.targets import Target
+
+if TYPE_CHECKING:
+    from vitviz.models.capture.network import CapturedNetwork
 
 
 @dataclass

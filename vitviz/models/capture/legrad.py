@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -12,10 +13,12 @@ from vitviz.errors.kinds import MethodError
 from vitviz.models.autograd import NO_GRADIENTS, arriving_gradients
 from vitviz.models.capture.calls import AttentionCall
 from vitviz.models.capture.gradients import score_gradients
-from vitviz.models.capture.network import CapturedNetwork
 from vitviz.models.capture.residual import StreamTap
 from vitviz.models.capture.verification import VerifiedCapture
 from vitviz.models.targets import Target
+
+if TYPE_CHECKING:
+    from vitviz.models.capture.network import CapturedNetwork
 
 
 @dataclass

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Literal, overload
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
 
+from vitviz.attention.layout import TokenLayout
 from vitviz.attention.precision import Precision, type_of
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.models.capture.calls import AttentionCall
 from vitviz.models.capture.facts import NO_STREAM, ModuleConfig, ModuleFacts, Size
+from vitviz.models.capture.gradients import captured_features, captured_gradients
 from vitviz.models.capture.interception import Interception
+from vitviz.models.capture.legrad import captured_layer_gradients
 from vitviz.models.capture.outputs import first_output, is_vector, primary_output
 from vitviz.models.capture.reading import verify_cls
 from vitviz.models.capture.recording import Recording
 from vitviz.models.capture.residual import ResidualStream, StreamTap, call_output, output_of_tokens
 from vitviz.models.capture.state import check_device, check_state, device_of, dtype_of
+from vitviz.models.capture.switching import captured_head_scores, captured_without
 from vitviz.models.capture.verification import VerifiedCapture, verify_capture
 from vitviz.models.network import Encoding
 from vitviz.models.pooling import Output
@@ -44,13 +48,18 @@ class CapturedNetwork:
         ConfigError: its attention cannot be observed completely, or a number differs.
     """
 
+    with_gradients = captured_gradients
+    layer_gradients = captured_layer_gradients
+    layer_features = captured_features
+    without = captured_without
+    head_scores = captured_head_scores
+
     def __init__(self, module: nn.Module, facts: ModuleFacts) -> None:
         self.module, self.name = module, facts.name
         self.facts = facts
         self._verified: dict[tuple[Size, torch.dtype, torch.device], VerifiedCapture] = {}
         check_state(module)
-        noise = torch.randn(1, facts.channels, *facts.image_size, generator=torch.Generator().manual_seed(0))
-        verified = self.verified(noise)
+        verified = self.verified(self._noise(*facts.image_size))
         if verified.is_padded:
             self.facts = facts = replace(facts, prefix=(PADDING,))
         self.verified_at_own_size, depth = verified, len(verified.calls)
@@ -68,17 +77,7 @@ class CapturedNetwork:
             verified.stream is not None,
         )
 
-    @overload
-    def __call__(self, pixels: torch.Tensor, need_weights: Literal[False] = False) -> torch.Tensor: ...
-
-    @overload
-    def __call__(
-        self, pixels: torch.Tensor, need_weights: Literal[True]
-    ) -> tuple[torch.Tensor, list[torch.Tensor]]: ...
-
-    def __call__(
-        self, pixels: torch.Tensor, need_weights: bool = False
-    ) -> torch.Tensor | tuple[torch.Tensor, list[torch.Tensor]]:
+    def __call__(self, pixels: torch.Tensor, need_weights: bool = False) -> Any:
         """The module's output, as :meth:`output` gives it.
 
         With ``need_weights``, also the attention weights of every layer, each ``"batch head query key"`` with the
@@ -166,8 +165,8 @@ class CapturedNetwork:
         with self.running(pixels) as inputs:
             return self._run(inputs)
 
-    def stream(self, pixels: torch.Tensor) -> list[torch.Tensor]:
-        """The tokens of one image before the first layer and after each one, each ``"1 token width"``.
+    def stream(self, pixels: torch.Tensor) -> Iterator[torch.Tensor]:
+        """The tokens of one image before the first layer and after each one, each ``"1 token width"``, from one pass.
 
         As in :meth:`vitviz.VisionTransformer.stream`, tokens that are not patches come first.
 
@@ -186,23 +185,33 @@ class CapturedNetwork:
         tap = StreamTap(self.require_stream(verified), record)
         with self.running(pixels) as inputs, Interception(call_output, tap):
             self._run(inputs)
-        return steps
+        return iter(steps)
 
-    def read(self, tokens: torch.Tensor, pixels: torch.Tensor) -> torch.Tensor:
+    def read(self, tokens: torch.Tensor, layout: TokenLayout) -> torch.Tensor:
         """The module's output ``"batch class"`` for tokens that replace those after its last layer.
 
         Args:
             tokens: ``"batch token width"``, as :meth:`stream` returns them.
-            pixels: any image of the same size.
+            layout: their order.
 
         Raises:
             MethodError: as :meth:`stream`.
         """
         check_state(self.module)
+        config = self.config
+        # Of no consequence, since all that the output reads is replaced.
+        pixels = self._noise(layout.grid_height * config.patch_height, layout.grid_width * config.patch_width)
         verified = self.verified(pixels)
         stream, module_tokens = self.require_stream(verified), verified.order.unsort(tokens, 1)
         with self.running(pixels) as inputs:
             return output_of_tokens(self._run, inputs, stream, module_tokens)
+
+    def _noise(self, height: int, width: int) -> torch.Tensor:
+        return torch.randn(1, self.facts.channels, height, width, generator=torch.Generator().manual_seed(0))
+
+    def classify_each(self, tokens: torch.Tensor) -> NoReturn:
+        """Refused: the module classifies all tokens together."""
+        raise MethodError(f"{self.name}: a captured module does not classify single tokens")
 
     def require_stream(self, verified: VerifiedCapture) -> ResidualStream:
         """The module's residual stream.

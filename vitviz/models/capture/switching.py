@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from einops import rearrange
@@ -12,9 +13,13 @@ from einops import rearrange
 from vitviz.attention.precision import precise
 from vitviz.errors.kinds import MethodError
 from vitviz.models.capture.calls import AttentionCall
-from vitviz.models.capture.network import CapturedNetwork
 from vitviz.models.capture.verification import VerifiedCapture
 from vitviz.models.pooling import Output
+from vitviz.models.targets import EffectScore
+from vitviz.progress import Progress
+
+if TYPE_CHECKING:
+    from vitviz.models.capture.network import CapturedNetwork
 
 # The most by which changed colours of hidden patches may change the output, relative to the larger of 1 and its largest
 # number.
@@ -45,25 +50,61 @@ class _Ablation:
         return call.ablated_output(mask, key_bias)
 
 
-def output_without(
+def captured_without(
     network: CapturedNetwork,
     pixels: torch.Tensor,
-    head_mask: torch.Tensor,
-    hidden: Collection[int] = (),
+    head_mask: torch.Tensor | None = None,
+    patches: Sequence[Collection[int]] = ((),),
     output: Output = "logits",
 ) -> torch.Tensor:
-    """A module's output for an image, ``"1 class"``, without some heads and patches.
+    """A module's output for an image without some heads and each set of patches, in one forward pass for each set.
 
     Args:
         network: the captured module.
         pixels: ``"1 channel height width"``.
-        head_mask: ``"layer head"``, factor of each head's output.
-        hidden: token indices of patches to which no token attends, as if their scores were minus infinity.
+        head_mask: ``"layer head"``, factor of each head's output; None for all heads.
+        patches: token indices of patches to which no token attends, as if their scores were minus infinity.
         output: as in :meth:`CapturedNetwork.output`.
+
+    Returns:
+        A row for each set.
 
     Raises:
         MethodError: the module does not expose this output, or also reads hidden patches outside attention.
     """
+    mask = _all_heads(network) if head_mask is None else head_mask
+    return torch.cat([_output_without(network, pixels, mask, hidden, output) for hidden in patches])
+
+
+def captured_head_scores(
+    network: CapturedNetwork,
+    pixels: torch.Tensor,
+    score: EffectScore,
+    report: Callable[[Progress], None] | None = None,
+) -> tuple[float, torch.Tensor]:
+    """The score with all heads, and without each in turn, ``"layer head"``: one forward pass for each head."""
+
+    def value(mask: torch.Tensor) -> float:
+        return float(score.scores(_output_without(network, pixels, mask, (), score.reads)))
+
+    scores = torch.zeros(network.config.depth, network.config.heads, dtype=torch.float32)
+    for layer in range(len(scores)):
+        for head in range(network.config.heads):
+            mask = _all_heads(network)
+            mask[layer, head] = 0
+            scores[layer, head] = value(mask)
+        if report is not None:
+            report(Progress((layer + 1) * network.config.heads, scores.numel()))
+    return value(_all_heads(network)), scores
+
+
+def _all_heads(network: CapturedNetwork) -> torch.Tensor:
+    return torch.ones(network.config.depth, network.config.heads, dtype=torch.float32, device=network.device)
+
+
+def _output_without(
+    network: CapturedNetwork, pixels: torch.Tensor, head_mask: torch.Tensor, hidden: Collection[int], output: Output
+) -> torch.Tensor:
     verified = network.verified(pixels)
     if hidden and not verified.is_global:
         raise MethodError(

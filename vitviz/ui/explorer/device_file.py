@@ -38,7 +38,6 @@ from torch import nn
 from vitviz.errors.kinds import ConfigError
 from vitviz.models.layers import AttentionPooling, EncoderLayer, GatedMLP
 from vitviz.models.positions import resize_positions
-from vitviz.models.require import require_vit
 from vitviz.models.vit import VisionTransformer
 from vitviz.weights.model import Model
 
@@ -72,7 +71,7 @@ def device_file(model: Model) -> bytes:
     """
     if reason := device_refusal(model):
         raise ConfigError(f"{model.name} {reason}")
-    network, layout = require_vit(model.network, model.name), model.layout
+    network, layout = model.own_network(model.name), model.layout
     if network.guard is not None:
         network.guard()
     config = network.config

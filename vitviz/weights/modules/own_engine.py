@@ -14,7 +14,6 @@ from vitviz.attention.precision import precise
 from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError, VitvizError
 from vitviz.models.network import Network, NetworkConfig
-from vitviz.models.require import require_vit
 from vitviz.models.vit import VisionTransformer
 from vitviz.weights.formats.tensors import tensors_in_memory
 from vitviz.weights.metadata.settings import Settings
@@ -177,7 +176,7 @@ def _read_tensors(
 ) -> VisionTransformer:
     sidecars = Sidecars() if config is None else Sidecars(config=config)
     reading = read_tensors(tensors_in_memory(name, tensors), sidecars, Stated.of(normalisation="half", **facts), name)
-    return require_vit(reading.model.network, name)
+    return reading.model.own_network(name)
 
 
 def _tensors_as_saved(module: nn.Module) -> dict[str, torch.Tensor]:
