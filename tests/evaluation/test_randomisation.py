@@ -14,6 +14,7 @@ import torch
 import vitviz
 from tests.support.example import ASSETS, COARSE
 from tests.support.makers import MakeModel
+from tests.support.modules import WAYS, OwnViT, load_own
 from tests.support.pictures import photo
 from tests.support.refusals import check_refusals
 from vitviz import METHODS, Analysis, Model, TokenMap, save_checkpoint
@@ -235,3 +236,59 @@ def test_the_command_prints_the_table_and_keeps_every_correlation(
     assert tables.keys() == found.keys()
     for name, table in found.items():
         torch.testing.assert_close(tables[name], table, equal_nan=True)
+
+
+# Modules.
+
+
+class Shared(OwnViT):
+    """All layers are one."""
+
+    def encode(self, pixels: torch.Tensor) -> torch.Tensor:
+        tokens = self.tokens(pixels)
+        for _ in self.layers:
+            tokens = self.layers[0](tokens)
+        return tokens
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_module_is_shuffled_part_by_part_as_its_tokens_depend_on_it(way: str) -> None:
+    module = OwnViT(way)
+    model = load_own(module, engine="module")
+    before = {name: weights.clone() for name, weights in module.named_parameters()}
+    unused = {name for name in before if way == "MultiheadAttention" and ".multi_head" not in name and is_linear(name)}
+
+    def shuffled(layers: int | None) -> set[str]:
+        after = randomized_model(model, layers).network.state_dict()
+        return {name for name, weights in before.items() if not torch.equal(weights, after[name])}
+
+    above = {name for name in before if name.startswith(("norm.", "classifier."))} | unused
+    assert shuffled(0) == above
+    assert shuffled(1) == above | {name for name in before if name.startswith("layers.2.")}
+    assert shuffled(3) == above | {name for name in before if name.startswith("layers.")}
+    assert shuffled(None) == {name for name, weights in before.items() if weights.numel()}
+    assert all(torch.equal(weights, before[name]) for name, weights in module.named_parameters())
+
+
+def is_linear(name: str) -> bool:
+    """Whether it is a weight that a layer of ``nn.MultiheadAttention`` leaves unused."""
+    return name.startswith("layers.") and name.split(".")[2] in ("query", "key", "value", "projection")
+
+
+def test_maps_of_a_shuffled_module_are_those_of_a_module_with_its_weights(image: np.ndarray) -> None:
+    analysis = vitviz.analyze(image, load_own(OwnViT(), engine="module"))
+    shuffled = randomized_analysis(analysis)
+    module = OwnViT()
+    module.load_state_dict(shuffled.network.state_dict())
+    expected = vitviz.analyze(image, load_own(module, engine="module")).map("relevance", target=1)
+    torch.testing.assert_close(shuffled.map("relevance", target=1).values, expected.values)
+
+
+def test_layers_that_share_weights_and_weights_without_effect_are_refused() -> None:
+    shared, module = load_own(Shared(), engine="module"), OwnViT()
+    randomized_model(shared)
+    with pytest.raises(MethodError, match=r"its layers share weights, or cannot be told apart; expected layers=None"):
+        randomized_model(shared, layers=1)
+    elsewhere = load_own(module, engine="module", forward=lambda _, pixels: module(pixels))
+    with pytest.raises(MethodError, match="its output depends on no weight of the module that its forward is given"):
+        randomized_model(elsewhere)

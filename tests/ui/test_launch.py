@@ -13,10 +13,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from tests.support.modules import OwnViT, load_own
-from vitviz.errors.kinds import ConfigError, MethodError
+from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import quote
-from vitviz.ui import build_demo, launch
+from vitviz.ui import launch
 from vitviz.ui.environment import listening_address
 from vitviz.ui.server.hosts import HostRules
 from vitviz.ui.server.quota import RequestError
@@ -144,11 +143,6 @@ def test_the_port_is_the_one_that_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         other.listen()
         with pytest.raises(ConfigError, match=f"^port {port} is in use; expected a free one: vitviz app --port 8000"):
             listening_address()
-
-
-def test_a_captured_module_is_refused_with_what_shows_it() -> None:
-    with pytest.raises(MethodError, match=r"the app \(vitviz explore shows OwnViT, too\): .* vitviz captures"):
-        build_demo(load_own(OwnViT(), engine="module"), ServerSettings())
 
 
 def test_the_package_of_tools_logs_nothing() -> None:

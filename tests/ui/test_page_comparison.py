@@ -29,6 +29,7 @@ from tests.driver import (
     settle,
     state,
 )
+from tests.support.modules import OwnViT, load_own
 from tests.ui.answers import Expected, Library
 from tests.ui.explorer.page_driver import SmallApp, made, small_app
 from vitviz import METHODS
@@ -40,8 +41,12 @@ from vitviz.ui.state import PageState
 pytestmark = pytest.mark.browser
 
 SECONDS = 120
-# Of one that pools by attention, all methods show maps; the other has the class of the classifier's own token.
-MODELS = {"pooled": partial(made, 24, 24, 0, 4, pooling="attention"), "plain": partial(made, 24, 24, 0, 4)}
+# Of one that pools by attention, all methods show maps; the others have the class of the classifier's own token.
+MODELS = {
+    "pooled": partial(made, 24, 24, 0, 4, pooling="attention"),
+    "plain": partial(made, 24, 24, 0, 4),
+    "module": lambda: load_own(OwnViT("written out", has_bias=True), engine="module"),
+}
 SERVING = {name: [each for each in METHODS if name == "pooled" or each != "pooling_attention"] for name in MODELS}
 # What was chosen when all are compared, the last of it last, and how the page says it.
 QUESTIONS: Mapping[str, tuple[dict[str, dict[str, Any]], str]] = {
@@ -55,6 +60,10 @@ QUESTIONS: Mapping[str, tuple[dict[str, dict[str, Any]], str]] = {
     "plain": (
         {"relevance": {"target": 2, "start_layer": 1}},
         "from the CLS token, about “c”; layer 2 of 0–2, mean of 2 heads, or layers 1 to 2.",
+    ),
+    "module": (
+        {"relevance": {"target": 2, "start_layer": 1}},
+        "from the CLS token, about “class 2”; layer 2 of 0–2, mean of 4 heads, or layers 1 to 2.",
     ),
 }
 # How each map differs from that, and the layers that it reads.
@@ -76,6 +85,7 @@ DIFFERENCES: Mapping[str, Mapping[str, str]] = {
         "legrad": f"layers 1 to 2 · {NO_TOKEN}",
         "grad_cam": f"layer 2 of 0–2 · {NO_TOKEN}",
     },
+    "module": {"attention": f"layer 2 of 0–2, mean of 4 heads · {NO_CLASS}", "relevance": "layers 1 to 2"},
 }
 
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from copy import deepcopy
 from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.encoder import Encoder
@@ -26,7 +24,6 @@ from vitviz.errors.arguments import instance, integer_or_none, named_arguments, 
 from vitviz.errors.kinds import ConfigError, MethodError, QueryError
 from vitviz.errors.messages import describe
 from vitviz.models.targets import Target, TargetChoice, as_target, resolve_target
-from vitviz.models.vit import VisionTransformer
 from vitviz.progress import Progress
 from vitviz.weights import Model
 
@@ -63,7 +60,8 @@ def randomized_model(model: Model, layers: int | None = None, seed: int = 0) -> 
     if layers is not None and (count is None or not 0 <= count <= depth):
         expected = f"this model has {depth}; expected 0 to {depth}, or None for everything"
         raise QueryError(f"layers = {describe(layers)}: {expected}")
-    *_, shuffled = islice(_randomized_models(model, seed), None if count is None else count + 1)
+    by_layer = count is not None
+    *_, shuffled = islice(_randomized_models(model, seed, by_layer), None if count is None else count + 1)
     return shuffled
 
 
@@ -182,28 +180,18 @@ def _encode_with(model: Model, analysis: Analysis) -> Analysis:
     return Encoder(model, storage=storage, keep_bytes=trace.keep_bytes).encode([analysis.prepared])[0]
 
 
-def _randomized_models(model: Model, seed: int) -> Iterator[Model]:
+def _randomized_models(model: Model, seed: int, by_layer: bool = True) -> Iterator[Model]:
     """One copy of a model, shuffled further at each step; use it before advancing the iterator."""
-    # No gradient would pass through a copy from inference mode.
-    with torch.inference_mode(False):
-        network = deepcopy(model.own_network("randomisation")).eval().requires_grad_(False)
+    network, parts = model.network.copy_in_parts()
+    if by_layer and len(parts) == 1:
+        raise MethodError(f"{model.name}: its layers share weights, or cannot be told apart; expected layers=None")
     # The card's accuracy no longer holds.
     copy = replace(model, name=f"{model.name}, randomised", network=network, card={})
     # On the CPU, so that the same seed gives the same weights on every device.
     generator = torch.Generator().manual_seed(seed)
-    for group in _parameter_groups(network):
+    for part in parts:
         with torch.no_grad():
-            for weights in group:
+            for weights in part:
                 order = torch.randperm(weights.numel(), generator=generator)
                 weights.copy_(weights.cpu().flatten()[order].view_as(weights))
         yield copy
-
-
-def _parameter_groups(network: VisionTransformer) -> Iterator[list[nn.Parameter]]:
-    """The learned parameters from the top down: above the layers, in each layer, below the layers."""
-    above = [network.classifier, network.projection, network.representation, network.pooler, network.norm]
-    groups = [[weights for module in above for weights in module.parameters()]]
-    groups += [list(layer.parameters()) for layer in reversed(network.encoder)]
-    group_ids = {id(weights) for group in groups for weights in group}
-    parameters = (weights for name, weights in network.named_parameters() if name != "periods")
-    yield from (*groups, [weights for weights in parameters if id(weights) not in group_ids])

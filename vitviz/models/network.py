@@ -110,10 +110,20 @@ class Network(Protocol):
         Patches are token numbers, as many in each set; no token attends to them. The result has a row for each set.
         """
 
+    @property
+    def why_no_hiding(self) -> str | None:
+        """Why :meth:`without` cannot leave patches out; None if it can."""
+
     def head_scores(
         self, pixels: torch.Tensor, score: EffectScore, report: Callable[[Progress], None] | None = None
     ) -> tuple[float, torch.Tensor]:
         """The score of a single image with all heads, and without each in turn, ``"layer head"``."""
+
+    def copy_in_parts(self) -> tuple[Network, list[list[nn.Parameter]]]:
+        """A frozen copy, and its parameters from the top down: above the layers, of each layer, below them.
+
+        All are one part if the layers cannot be told apart.
+        """
 
     def to(self, device: torch.device) -> Any:
         """The network on a device."""

@@ -25,6 +25,7 @@ from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.models.ablation import head_scores, without
 from vitviz.models.config import ViTConfig
+from vitviz.models.copying import copy_in_parts
 from vitviz.models.gradients import layer_features, layer_gradients, with_gradients
 from vitviz.models.layers import AttentionOutput, AttentionPooling, EncoderLayer, module_if
 from vitviz.models.network import Encoding
@@ -56,6 +57,8 @@ class VisionTransformer(nn.Module):
     layer_features = layer_features
     without = without
     head_scores = head_scores
+    copy_in_parts = copy_in_parts
+    why_no_hiding: str | None = None
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()

@@ -156,6 +156,7 @@ def model_facts(model_id: str, title: str, model: Model) -> dict[str, Any]:
         "detail": model.preprocessing.detail,
         "labels": list(class_names(model.labels)),
         "reads_text": reads_text(model),
+        "why_no_hiding": visible(model.network.why_no_hiding or ""),
         "refusals": {name: f"{reason}." for name, method in METHODS.items() if (reason := refusal(method, model))},
         "probe_refusals": {
             name: f"{probe.title}: {reason}." for name, probe in PROBES.items() if (reason := probe.refusal(config))
@@ -276,7 +277,7 @@ def far_look(analysis: Analysis, name: str) -> dict[str, Any] | None:
 
 def flips(analysis: Analysis) -> str | None:
     """When the page searches for squares that change the answer: meanwhile, or on request; None if it cannot."""
-    if not analysis.model.gives_probabilities or len(analysis.model.labels) < 2:
+    if not analysis.model.gives_probabilities or len(analysis.model.labels) < 2 or analysis.network.why_no_hiding:
         return None
     cost = (analysis.model.parameters or 0) * analysis.trace.layout.token_count
     return "meanwhile" if 0 < cost <= QUICK_SEARCH else "on request"

@@ -195,8 +195,8 @@ class LentGPU:
             LimitError: the host lends no GPU now; the message is the host's.
         """
         layout, depth = network.config.layout(*pixels.shape[-2:]), network.config.depth
-        is_small = cost_of(network.config, layout, len(pixels), storage).flops < MIN_GPU_FLOPS
-        if is_small or not isinstance(network, VisionTransformer):
+        flops = cost_of(network.config, layout, len(pixels), storage).flops
+        if flops < MIN_GPU_FLOPS or not isinstance(network, VisionTransformer):
             return network.encode(pixels, storage, keep_bytes, report)
         if report is not None:
             report(Progress(0, depth))

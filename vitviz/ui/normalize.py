@@ -64,7 +64,7 @@ def normalize_view(view: View, analysis: Analysis) -> tuple[View, list[str]]:
     depth, heads = model.network.config.depth, model.network.config.heads
     heads_off = [pair for pair in view.heads_off if pair[0] < depth and pair[1] < heads]
     patches_off = [pair for pair in view.patches_off if pair[0] < layout.grid_height and pair[1] < layout.grid_width]
-    if len(patches_off) == layout.patch_count:
+    if len(patches_off) == layout.patch_count or model.network.why_no_hiding:
         patches_off = []
     for kind, before, after in (
         ("pins", view.pins, pins),

@@ -148,11 +148,9 @@ class AnalysisService:
         return model
 
     def _like_start(self, model: Model) -> Model:
-        first = self.start.network
-        precision = next(name for name, dtype in PRECISIONS.items() if dtype == first.precision)
-        network = model.network.to(first.device)
+        network, precision = model.network.to(self.start.network.device), self.start.network.precision
         if isinstance(network, VisionTransformer):
-            network.set_precision(precision)
+            network.set_precision(next(name for name, dtype in PRECISIONS.items() if dtype == precision))
         return model
 
     def choice(self, name: str, step: int | None = None) -> ModelChoice:

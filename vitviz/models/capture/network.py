@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NoReturn
 
 import torch
@@ -14,6 +15,7 @@ from vitviz.attention.layout import TokenLayout
 from vitviz.attention.precision import Precision, type_of
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.models.capture.calls import AttentionCall
+from vitviz.models.capture.copying import captured_copy
 from vitviz.models.capture.facts import NO_STREAM, ModuleConfig, ModuleFacts, Size
 from vitviz.models.capture.gradients import captured_features, captured_gradients
 from vitviz.models.capture.interception import Interception
@@ -53,13 +55,14 @@ class CapturedNetwork:
     layer_features = captured_features
     without = captured_without
     head_scores = captured_head_scores
+    copy_in_parts = captured_copy
 
     def __init__(self, module: nn.Module, facts: ModuleFacts) -> None:
         self.module, self.name = module, facts.name
         self.facts = facts
         self._verified: dict[tuple[Size, torch.dtype, torch.device], VerifiedCapture] = {}
         check_state(module)
-        verified = self.verified(self._noise(*facts.image_size))
+        verified = self.verified(self.noise(*facts.image_size))
         if verified.is_padded:
             self.facts = facts = replace(facts, prefix=(PADDING,))
         self.verified_at_own_size, depth = verified, len(verified.calls)
@@ -139,7 +142,7 @@ class CapturedNetwork:
             recording = Recording(verified, layout, dtype, report)
             with self.running(image) as inputs:
                 with Interception(recording, recording.tap):
-                    output = self._run(inputs)
+                    output = self.run(inputs)
                 traces.append(recording.trace(keep_bytes))
             logits.append(output if self.config.classes else output.new_zeros(1, 0))
         return Encoding(torch.cat(logits).float(), tuple(traces))
@@ -163,7 +166,7 @@ class CapturedNetwork:
         """The module's result for images: logits, features, or tokens if it returns nothing else."""
         check_state(self.module)
         with self.running(pixels) as inputs:
-            return self._run(inputs)
+            return self.run(inputs)
 
     def stream(self, pixels: torch.Tensor) -> Iterator[torch.Tensor]:
         """The tokens of one image before the first layer and after each one, each ``"1 token width"``, from one pass.
@@ -184,7 +187,7 @@ class CapturedNetwork:
 
         tap = StreamTap(self.require_stream(verified), record)
         with self.running(pixels) as inputs, Interception(call_output, tap):
-            self._run(inputs)
+            self.run(inputs)
         return iter(steps)
 
     def read(self, tokens: torch.Tensor, layout: TokenLayout) -> torch.Tensor:
@@ -200,14 +203,25 @@ class CapturedNetwork:
         check_state(self.module)
         config = self.config
         # Of no consequence, since all that the output reads is replaced.
-        pixels = self._noise(layout.grid_height * config.patch_height, layout.grid_width * config.patch_width)
+        pixels = self.noise(layout.grid_height * config.patch_height, layout.grid_width * config.patch_width)
         verified = self.verified(pixels)
         stream, module_tokens = self.require_stream(verified), verified.order.unsort(tokens, 1)
         with self.running(pixels) as inputs:
-            return output_of_tokens(self._run, inputs, stream, module_tokens)
+            return output_of_tokens(self.run, inputs, stream, module_tokens)
 
-    def _noise(self, height: int, width: int) -> torch.Tensor:
+    def noise(self, height: int, width: int) -> torch.Tensor:
+        """An image of noise, the same at every call, ``"1 channel height width"``."""
         return torch.randn(1, self.facts.channels, height, width, generator=torch.Generator().manual_seed(0))
+
+    @cached_property
+    def why_no_hiding(self) -> str | None:
+        """Why :meth:`without` cannot leave patches out, tried on noise of its own size; None if it can."""
+        layout = self.config.layout(*self.facts.image_size)
+        try:
+            self.without(self.noise(*self.facts.image_size), patches=[{layout.index((0, 0))}])
+        except MethodError as error:
+            return str(error)
+        return None
 
     def classify_each(self, tokens: torch.Tensor) -> NoReturn:
         """Refused: the module classifies all tokens together."""
@@ -245,10 +259,10 @@ class CapturedNetwork:
             raise MethodError(f"{self.name}: a captured module does not expose its final patch tokens")
         is_plain = on_call is None and tap is None and (output == "logits" or not self.config.classes)
         if is_plain:
-            result = self._run(pixels)
+            result = self.run(pixels)
         else:
             with Interception(on_call or call_output, tap) as interception:
-                result = self._run(pixels)
+                result = self.run(pixels)
             if output == "features" and self.config.classes:
                 projection = interception.projection
                 if projection is None or projection[1] is not result:
@@ -284,7 +298,8 @@ class CapturedNetwork:
             copy = pixels.clone() if pixels.is_inference() else pixels
             yield copy.to(self.device, self.precision)
 
-    def _run(self, pixels: torch.Tensor) -> torch.Tensor:
+    def run(self, pixels: torch.Tensor) -> torch.Tensor:
+        """The module's result for pixels from :meth:`running`."""
         return primary_output(self.facts.forward(self.module, pixels))
 
     def _try(self, pixels: torch.Tensor) -> None:
@@ -299,9 +314,9 @@ class CapturedNetwork:
         name, prefix = self.facts.name, self.facts.prefix
         is_padded = prefix == (PADDING,)
         try:
-            verified = verify_capture(self._run, pixels, grid, 0 if is_padded else len(prefix), self.facts.depth)
+            verified = verify_capture(self.run, pixels, grid, 0 if is_padded else len(prefix), self.facts.depth)
             if verified.order.extra == len(prefix):
-                verified = replace(verified, reads_cls=verify_cls(self._run, pixels, verified, prefix))
+                verified = replace(verified, reads_cls=verify_cls(self.run, pixels, verified, prefix))
         except ConfigError as error:
             raise ConfigError(f"{name}: {error}") from None
         if is_padded:

@@ -22,7 +22,7 @@ export const canHide = (model) => backend.computes && (model.labels.length > 0 |
  */
 export function hidePatch(pane, cell, isOff) {
   activate(pane);
-  if (isHidden(cell) === isOff) return;
+  if (isHidden(cell) === isOff || pane.model.why_no_hiding) return;
   const { patches_off } = activeView();
   store.patchView(page.active, { patches_off: isOff ? [...patches_off, cell] : patches_off.filter((item) => !isEqual(item, cell)) });
 }

@@ -100,6 +100,8 @@ export class Questions {
     if (names.every(Boolean) && names[0] !== names[1])
       return showLead(`Bright squares speak for ${names[0]} in A, and for ${names[1]} in B.`);
     // That of a far look goes with the pointer.
+    if (isHiding() && model.why_no_hiding)
+      return showLead(`Squares cannot be hidden here (${model.why_no_hiding}); a click on the sheet switches a head off.`);
     if (isHiding() || !isFarLook(view, facts)) showLead(chosen === "target" && isUnasked ? WHAT_TO_ASK[Number(model.reads_text)]
       : QUESTIONS[chosen].lead({ quoted: quoted || like, isOther, start: facts.prefix[0], hasClasses: best !== undefined }));
   }

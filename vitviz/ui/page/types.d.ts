@@ -152,6 +152,8 @@ interface Model {
   title: string;
   labels: string[];
   reads_text: boolean;
+  /** Empty where squares can be hidden from it. */
+  why_no_hiding: string;
   pools_by_attention: boolean;
   default_query: string | null;
   refusals: Record<string, string>;
