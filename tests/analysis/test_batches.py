@@ -30,7 +30,7 @@ from vitviz import (
     cost,
 )
 from vitviz.analysis.costs import cost_of
-from vitviz.models.vit import Encoding
+from vitviz.models.network import Encoding
 
 MODELS: dict[str, dict[str, Any]] = {
     "CLS": {},

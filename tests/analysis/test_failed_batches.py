@@ -23,7 +23,7 @@ from vitviz import (
     analyze_batch,
     cost,
 )
-from vitviz.models.vit import Encoding
+from vitviz.models.network import Encoding
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 8])

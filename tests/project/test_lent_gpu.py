@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from tests.support.example import EXAMPLE
-from vitviz import Analysis, Model, VisionTransformer, analyze
+from vitviz import Analysis, Model, analyze
 from vitviz.errors.kinds import ConfigError, ImageError, LimitError, QueryError
 from vitviz.progress import Progress
 from vitviz.ui import build_demo, hosting
@@ -96,7 +96,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
 forking = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 
 
-def by(run: Forward, model: Model, **options: Any) -> Analysis:
+def by(run: Forward | None, model: Model, **options: Any) -> Analysis:
     return analyze(EXAMPLE, model, resolution=24, forward=run, **options)
 
 
@@ -120,7 +120,7 @@ def test_elsewhere_everything_is_as_it_is(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
         if value is not None:
             monkeypatch.setenv("SPACES_ZERO_GPU", value)
-        assert forward() is VisionTransformer.encode
+        assert forward() is None
 
 
 def test_the_host_gets_the_forward_pass_once_and_nothing_else(
@@ -142,7 +142,7 @@ def test_results_from_the_gpu_host_equal_those_of_the_processor(
 ) -> None:
     model, reports = make_model(**changes), []
     for _ in range(2):
-        expected = by(VisionTransformer.encode, model)
+        expected = by(None, model)
         found = by(forward(), model, report=reports.append)
         assert_same(found, expected)
         assert (found.trace.pooled is None) == (expected.trace.pooled is None)
@@ -158,12 +158,12 @@ def test_a_network_that_was_opened_later_is_sent_once(host: Host, make_model: Ca
     first, second = make_model(), make_model()
     by(forward(), first)
     for model in (second, second, first, second):
-        assert_same(by(forward(), model), by(VisionTransformer.encode, model))
+        assert_same(by(forward(), model), by(None, model))
     sent = [network is not None for _, _, network in host.calls]
     # It is sent after a first call without it, and again after another network was used.
     assert sent == [False, False, True, False, False, False, True]
     host.end()
-    assert_same(by(forward(), second), by(VisionTransformer.encode, second))
+    assert_same(by(forward(), second), by(None, second))
     assert host.calls[-1][2] is None
 
 

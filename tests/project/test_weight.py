@@ -20,7 +20,7 @@ MOST = {
     "evaluation": 730,
     "images": 1520,
     "metrics": 240,
-    "models": 2500,
+    "models": 2550,
     "system": 110,
     "training": 430,
     "ui": 3450,

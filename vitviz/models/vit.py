@@ -7,31 +7,26 @@ data-efficient image transformers & distillation through attention".
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain
 
 import torch
-import torch.nn.functional as F
 from einops import rearrange, repeat
 from torch import nn
 
 from vitviz.attention.layout import TokenLayout
-from vitviz.attention.memory import copy_tokens, empty_record, trim_heap
+from vitviz.attention.memory import trim_heap
 from vitviz.attention.precision import Precision, precise, type_of
 from vitviz.attention.softmax import attention_weights
-from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.models.ablation import head_scores, without
 from vitviz.models.config import ViTConfig
 from vitviz.models.copying import copy_in_parts
+from vitviz.models.encoding import encode
 from vitviz.models.gradients import layer_features, layer_gradients, with_gradients
 from vitviz.models.layers import AttentionOutput, AttentionPooling, EncoderLayer, module_if
-from vitviz.models.network import Encoding
 from vitviz.models.pooling import POOLINGS, Output
 from vitviz.models.positions import resize_positions, rotary_angles, rotary_periods
-from vitviz.progress import Progress
 
 
 class VisionTransformer(nn.Module):
@@ -52,6 +47,7 @@ class VisionTransformer(nn.Module):
     (8, torch.Size([1, 6, 201, 201]))
     """
 
+    encode = encode
     with_gradients = with_gradients
     layer_gradients = layer_gradients
     layer_features = layer_features
@@ -159,96 +155,12 @@ class VisionTransformer(nn.Module):
             if need_weights:
                 with torch.autocast(self.device.type, enabled=False):
                     matrix = attention_weights(precise(attention.queries), precise(attention.keys), self.scale)
-                mask = None if head_mask is None else rearrange(head_mask[layer], "head -> head 1 1")
-                weights.append(matrix if mask is None else matrix * mask)
+                weights.append(
+                    matrix if head_mask is None else matrix * rearrange(head_mask[layer], "head -> head 1 1")
+                )
 
-        logits = self.read(*self._run(pixels, record, head_mask))
+        logits = self.read(*self.run(pixels, record, head_mask))
         return (logits, weights) if need_weights else logits
-
-    def encode(
-        self,
-        pixels: torch.Tensor,
-        storage: Precision | None = None,
-        keep_bytes: int = 0,
-        report: Callable[[Progress], None] | None = None,
-    ) -> Encoding:
-        """Classify images and record the queries and keys of the same forward pass, one trace per image.
-
-        On a graphics card, the traces of a batch share memory, which is freed with the last of them.
-
-        Args:
-            pixels: ``"batch channel height width"``, normalised as the checkpoint was trained.
-            storage: precision in which the traces store them, by name in
-                :data:`vitviz.attention.precision.PRECISIONS`; by default unchanged.
-            keep_bytes: cache size of each :class:`vitviz.AttentionTrace`.
-            report: called after every layer, and also within a layer for very many tokens; an exception from it ends
-                the forward pass.
-
-        Raises:
-            ImageError: as :meth:`forward`.
-            ConfigError: the storage is none of these.
-        """
-        dtype = None if storage is None else type_of(storage, "storage")
-        # Queries and keys: of each image on a processor, of the whole batch on a graphics card.
-        records: list[tuple[torch.Tensor, torch.Tensor]] = []
-        known_log_sums: dict[int, torch.Tensor] = {}
-        norms: list[torch.Tensor] = []
-
-        def report_layers(done: int) -> None:
-            if report is not None:
-                report(Progress(done, self.config.depth))
-
-        def record(layer: int, attention: AttentionOutput) -> None:
-            queries, keys, log_sums = attention.queries.detach(), attention.keys.detach(), attention.log_sums
-            if layer == 0:
-                like = keys[:0] if dtype is None else keys[:0].to(dtype)
-                count = len(keys) if keys.is_cpu else 1
-                # All layers in one allocation: small blocks between the activations would fragment memory.
-                shape = (len(keys) // count, self.config.depth, *keys.shape[1:])
-                records.extend(empty_record(shape, like) for _ in range(count))
-            parts = zip(records, queries.chunk(len(records)), keys.chunk(len(records)), strict=True)
-            for (all_queries, all_keys), some_queries, some_keys in parts:
-                copy_tokens(some_queries, all_queries[:, layer])
-                copy_tokens(some_keys, all_keys[:, layer])
-            # Log-sums do not match rounded queries and keys, and those of the last layer may be incomplete.
-            is_exact = torch.promote_types(keys.dtype, records[0][1].dtype) == records[0][1].dtype
-            if log_sums is not None and log_sums.shape[-1] == keys.shape[2] and is_exact:
-                known_log_sums[layer] = log_sums
-            report_layers(layer + 1)
-
-        def measure(tokens: torch.Tensor) -> None:
-            lengths = torch.linalg.vector_norm(precise(tokens.detach()), dim=-1)
-            missing = norms[0].shape[1] - lengths.shape[1] if norms else 0
-            # The last layer may compute only the first tokens.
-            norms.append(F.pad(lengths, (0, missing), value=math.nan) if missing else lengths)
-
-        tokens, layout = self._run(pixels, record, on_chunk=report_layers, on_tokens=measure)
-        norms_by_image = torch.stack(norms, 1).unbind(0)
-        pooling_attention: list[AttentionOutput] = []
-        logits = self.read(tokens, layout, record=pooling_attention.append)
-        pooling_weights = [
-            F.pad(self.pooler.weights(attention).detach(), (layout.prefix_count, 0)) for attention in pooling_attention
-        ]
-        if records:
-            trim_heap(records[0][1][0, 0])
-        sums_by_image = {layer: sums.unbind(0) for layer, sums in known_log_sums.items()}
-        traces = [
-            AttentionTrace(
-                queries,
-                keys,
-                self.scale,
-                layout,
-                known_log_sums={
-                    layer: sums[image].clone() if pixels.is_cpu else sums[image]
-                    for layer, sums in sums_by_image.items()
-                },
-                keep_bytes=keep_bytes,
-                pooled=pooling_weights[0][image] if pooling_weights else None,
-                norms=norms_by_image[image],
-            )
-            for image, (queries, keys) in enumerate(chain.from_iterable(zip(*each, strict=True) for each in records))
-        ]
-        return Encoding(logits, tuple(traces))
 
     def embed(self, pixels: torch.Tensor) -> tuple[torch.Tensor, TokenLayout]:
         """Prefix tokens and position-coded patches, ``"batch token width"``, and their layout."""
@@ -368,7 +280,7 @@ class VisionTransformer(nn.Module):
             # By the call itself, so that the user's hooks run.
             logits: torch.Tensor = self(pixels)
             return logits
-        return self.read(*self._run(pixels, lambda *_: None, output=output), output)
+        return self.read(*self.run(pixels, lambda *_: None, output=output), output)
 
     def angles(self, layout: TokenLayout) -> torch.Tensor | None:
         """Angles of rotary positions, ``"patch pair"``; None for other kinds of positions."""
@@ -376,7 +288,7 @@ class VisionTransformer(nn.Module):
             return None
         return rotary_angles(layout.grid_height, layout.grid_width, self.periods)
 
-    def _run(
+    def run(
         self,
         pixels: torch.Tensor,
         record: Callable[[int, AttentionOutput], None],

@@ -155,10 +155,13 @@ def limit_memory(nbytes: int) -> None:
 
 
 @cache
-def forward() -> Forward:
-    """The function that runs networks here. Call it before the launch, when the host looks for what needs a GPU."""
+def forward() -> Forward | None:
+    """What runs networks here in place of their own ``encode``, if anything.
+
+    Call it before the launch, when the host looks for what needs a GPU.
+    """
     lends = os.environ.get(ZERO_GPU, "").lower() in ("1", "t", "true")
-    return LentGPU().encode if lends else lambda network, *arguments: network.encode(*arguments)
+    return LentGPU().encode if lends else None
 
 
 class LentGPU:

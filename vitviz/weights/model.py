@@ -164,6 +164,7 @@ class Model(AttributeAdvice):
         """``"own"`` for vitviz's own network, ``"module"`` for the user's module, captured."""
         return "own" if isinstance(self.network, VisionTransformer) else "module"
 
+    @named_arguments(MethodError)
     def own_network(self, purpose: str) -> VisionTransformer:
         """The network, for what reads or writes the weights of vitviz's own.
 
