@@ -17,7 +17,6 @@ from vitviz.errors.arguments import integer, number
 from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import MethodError
 from vitviz.metrics.flip import FlipSearch
-from vitviz.models.capture import is_captured
 from vitviz.models.probability import why_no_probability
 from vitviz.models.targets import class_index, class_target, contrast
 from vitviz.progress import Progress
@@ -89,7 +88,7 @@ def flip(
         raise MethodError(f"to = {to!r}: this is the answer already; expected another class, or None for any other")
     margin = number("margin", margin, lambda value: 0 <= value < 1, "a number from 0 up to, but not including, 1")
     search, ranking = FlipSearch(analysis.network, analysis.prepared.pixels, first, other, margin, report), None
-    if order is None and is_captured(analysis.network):
+    if order is None and analysis.model.engine == "module":
         order = analysis.relevance(first if other is None else contrast(first, other))
     if order is not None:
         check_place(analysis.prepared, "order", order)

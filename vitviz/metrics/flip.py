@@ -15,10 +15,8 @@ from dataclasses import dataclass, field
 import torch
 
 from vitviz.metrics.ablation import without_patches
-from vitviz.models.attention_gradients import attention_gradients
 from vitviz.models.network import Network
 from vitviz.models.probability import class_probabilities
-from vitviz.models.require import require_vit
 from vitviz.progress import Progress
 
 # Of the patches, the most that may be covered.
@@ -87,8 +85,7 @@ class FlipSearch:
     def _ranking(self, covered: Collection[int]) -> list[int]:
         """All patches, those first by which another class gains most."""
         self._count(GRADIENT_PASSES)
-        network = require_vit(self.network, "the order of flip")
-        gradients = attention_gradients(network, self.pixels, covered, lambda logits: self._leads(logits)[0])
+        gradients = self.network.attention_gradients(self.pixels, covered, lambda logits: self._leads(logits)[0])
         return gradients.argsort(stable=True).tolist()
 
     def _needed(self, patches: list[int]) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -10,7 +11,9 @@ from vitviz.attention.precision import without_autocast
 from vitviz.attention.softmax import attend
 from vitviz.models.autograd import arriving_gradients
 from vitviz.models.layers import AttentionOutput
-from vitviz.models.vit import VisionTransformer
+
+if TYPE_CHECKING:
+    from vitviz.models.vit import VisionTransformer
 
 
 @without_autocast()

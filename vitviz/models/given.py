@@ -57,7 +57,7 @@ class GivenNetwork:
     device = torch.device("cpu")
     why_no_hiding = NO_NETWORK
     __call__ = encode = output = stream = read = with_gradients = layer_gradients = layer_features = _refuse
-    classify_each = copy_in_parts = without = head_scores = _refuse
+    classify_each = attention_gradients = copy_in_parts = without = head_scores = _refuse
 
     def to(self, device: torch.device) -> GivenNetwork:
         """The network itself."""

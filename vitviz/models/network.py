@@ -98,6 +98,11 @@ class Network(Protocol):
         Both are ``"token width"`` in at least single precision.
         """
 
+    def attention_gradients(
+        self, pixels: torch.Tensor, covered: Collection[int], score: Callable[[torch.Tensor], torch.Tensor]
+    ) -> torch.Tensor:
+        """A score's gradient, ``"patch"``, as the attention to each patch of a single image weakens in every layer."""
+
     def without(
         self,
         pixels: torch.Tensor,

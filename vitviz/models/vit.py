@@ -20,6 +20,7 @@ from vitviz.attention.precision import Precision, precise, type_of
 from vitviz.attention.softmax import attention_weights
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.models.ablation import head_scores, without
+from vitviz.models.attention_gradients import attention_gradients
 from vitviz.models.config import ViTConfig
 from vitviz.models.copying import copy_in_parts
 from vitviz.models.encoding import encode
@@ -51,6 +52,7 @@ class VisionTransformer(nn.Module):
     with_gradients = with_gradients
     layer_gradients = layer_gradients
     layer_features = layer_features
+    attention_gradients = attention_gradients
     without = without
     head_scores = head_scores
     copy_in_parts = copy_in_parts

@@ -24,7 +24,6 @@ from vitviz.errors.messages import quote
 from vitviz.images.isolated_pictures import OpenPicture
 from vitviz.images.preprocessing import Fit, PreparedImage
 from vitviz.models.targets import Target, TargetChoice
-from vitviz.models.vit import VisionTransformer
 from vitviz.progress import Progress
 from vitviz.ui.facts import MIN_VISIBLE_SHARE
 from vitviz.ui.holdings import Holdings
@@ -148,9 +147,9 @@ class AnalysisService:
         return model
 
     def _like_start(self, model: Model) -> Model:
-        network, precision = model.network.to(self.start.network.device), self.start.network.precision
-        if isinstance(network, VisionTransformer):
-            network.set_precision(next(name for name, dtype in PRECISIONS.items() if dtype == precision))
+        first = self.start.network
+        precision = next((name for name, dtype in PRECISIONS.items() if dtype == first.precision), "float32")
+        model.own_network(model.name).to(first.device).set_precision(precision)
         return model
 
     def choice(self, name: str, step: int | None = None) -> ModelChoice:

@@ -223,6 +223,10 @@ class CapturedNetwork:
             return str(error)
         return None
 
+    def attention_gradients(self, *arguments: Any) -> NoReturn:
+        """Refused: no bias is added to the scores of a module."""
+        raise MethodError(f"{self.name}: a captured module takes no bias of its attention; expected order=…, a map")
+
     def classify_each(self, tokens: torch.Tensor) -> NoReturn:
         """Refused: the module classifies all tokens together."""
         raise MethodError(f"{self.name}: a captured module does not classify single tokens")
