@@ -16,7 +16,7 @@ from vitviz.analysis.costs import cost_of
 from vitviz.analysis.encoder import Encoder
 from vitviz.analysis.likeness import likeness_target
 from vitviz.analysis.recomputable import drop_recomputable, kept_bytes
-from vitviz.attention.precision import PRECISIONS
+from vitviz.attention.precision import PRECISIONS, Precision
 from vitviz.attribution import Method
 from vitviz.attribution.requests import LikenessRequest, TargetRequest, TextPrompt
 from vitviz.errors.kinds import CheckpointError, LimitError, MethodError
@@ -148,7 +148,7 @@ class AnalysisService:
 
     def _like_start(self, model: Model) -> Model:
         first = self.start.network
-        precision = next((name for name, dtype in PRECISIONS.items() if dtype == first.precision), "float32")
+        precision: Precision = next((name for name, dtype in PRECISIONS.items() if dtype == first.precision), "float32")
         model.own_network(model.name).to(first.device).set_precision(precision)
         return model
 
