@@ -11,7 +11,6 @@ from vitviz.analysis.encoder import analyze
 from vitviz.analysis.likeness import likeness
 from vitviz.errors.kinds import MethodError
 from vitviz.models.targets import ClassDifference, TargetChoice
-from vitviz.weights.text_tower import open_text_tower
 
 OPTION_GROUPS = (("--target", "--against", "--margin"), ("--text",), ("--like", "--like-patch"))
 """Options of one group may be combined, except those of :data:`EXCLUSIVE_OPTIONS`."""
@@ -66,7 +65,7 @@ class TargetOptions:
             VitvizError: the other image cannot be opened, or the model does not support this target.
         """
         if self.text is not None:
-            return open_text_tower(analysis.model).target(self.text)
+            return analysis.model.text(self.text)
         if self.like is not None or self.like_patch is not None:
             liked_analysis = analysis if self.like is None else analyze(self.like, analysis.model, **settings)
             return likeness(liked_analysis, self.like_patch)

@@ -46,13 +46,11 @@ def as_python(state: PageState, sources: list[ViewSource]) -> str:
         sources: of its views.
     """
     views = list(zip(state.views, sources, strict=True))[: 1 if state.layout in ("one", "slide") else None]
-    has_text = any("text" in _target_of(view) for view, _ in views)
     uploads = [upload for _, source in views for upload in (source.origin.upload, source.liked) if upload is not None]
     has_probe = state.panel == "probes" and _has_probe(*views[0])
     lines = ["import vitviz", "from vitviz import Style"]
     lines += ["from vitviz.video.clips import read_frame"] * any(upload.frame is not None for upload in uploads)
     lines += ["from vitviz.weights import resources"] * any(map(example_of, uploads))
-    lines += ["from vitviz.weights.text_tower import open_text_tower"] * has_text
     lines += ["from vitviz.evaluation.probes import probe"] * has_probe
     previous: list[str] = []
     for index, (view, source) in enumerate(views):
@@ -155,7 +153,7 @@ def _target_of(view: View) -> Mapping[str, Any]:
 def _target_lines(target: Mapping[str, Any], source: ViewSource) -> list[str]:
     """The lines before a map that prepare its target."""
     if "text" in target:
-        return [f"text = open_text_tower(model).target({python_of(target['text'])})"]
+        return [f"text = model.text({python_of(target['text'])})"]
     if source.liked is None or "like" not in target:
         return []
     if source.origin.resolution == NATIVE:

@@ -55,6 +55,7 @@ def load(
     labels: Labels | None = None,
     prefix: Prefix | None = None,
     forward: Forward | None = None,
+    tokenizer: Any = None,
     engine: EngineName | None = None,
 ) -> Model:
     """Open a checkpoint of any family that vitviz reads, or a module in memory.
@@ -112,6 +113,8 @@ def load(
             number, for the CLS token and then registers.
         forward: calls a module: takes it and pixels ``"batch channel height width"``, and returns logits
             ``"batch class"``, or features ``"batch feature"``.
+        tokenizer: of a module of pictures and texts (transformers' CLIP and SigLIP, open_clip), for ``model.text``; by
+            default that of the processor in ``preprocessing``, or open_clip's own.
         engine: for a module: ``"own"`` copies its weights into vitviz's own network, which is faster, if both agree
             within 1e-5; ``"module"`` captures the module. The default is the own network, if vitviz has one for the
             family and the module has nothing that a copy would lack, such as hooks and adapters; ``model.engine`` tells
@@ -149,6 +152,7 @@ def load(
         "preprocessing": preprocessing,
         "prefix": prefix,
         "forward": forward,
+        "tokenizer": tokenizer,
     }
     if isinstance(source, nn.Module):
         shared = {name: facts.pop(name) for name in SHARED}

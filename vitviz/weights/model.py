@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
@@ -23,6 +24,10 @@ from vitviz.models.given import NO_NETWORK, GivenNetwork
 from vitviz.models.network import Network
 from vitviz.models.probability import why_no_probability
 from vitviz.models.vit import VisionTransformer
+
+if TYPE_CHECKING:
+    from vitviz.models.targets import Target
+    from vitviz.weights.text_tower import TextTower
 
 Labels = Sequence[str] | Mapping[int, str]
 Forward = Callable[[nn.Module, torch.Tensor], Any]
@@ -75,6 +80,7 @@ class Model(AttributeAdvice):
         snapshots: of its training; None for a model that was opened without them.
         step: training step of its own snapshot.
         assumptions: facts that its checkpoint does not state and that published ones have: ``"heads 12"``.
+        tower: what reads texts, of a module in memory; :meth:`text` opens that of a checkpoint.
 
     Raises:
         ConfigError: labels, channels and image size contradict each other.
@@ -92,6 +98,7 @@ class Model(AttributeAdvice):
     snapshots: Snapshots | None = None
     step: int | None = None
     assumptions: tuple[str, ...] = ()
+    tower: TextTower | None = None
 
     def __post_init__(self) -> None:
         config, preprocessing = self.network.config, self.preprocessing
@@ -163,6 +170,26 @@ class Model(AttributeAdvice):
     def engine(self) -> str:
         """``"own"`` for vitviz's own network, ``"module"`` for the user's module, captured."""
         return "own" if isinstance(self.network, VisionTransformer) else "module"
+
+    @named_arguments(MethodError)
+    def text(self, text: str) -> Target:
+        """How well a picture fits a text, as the target of a map: ``analysis.relevance(target=model.text("a cat"))``.
+
+        The score is the model's own logit of picture and text, the scaled cosine of the features of both. Radford et
+        al. 2021, "Learning Transferable Visual Models From Natural Language Supervision"; SigLIP: Zhai et al. 2023,
+        "Sigmoid Loss for Language Image Pre-Training".
+
+        Raises:
+            MethodError: the text is empty or too long, or the module's tokenizer is not known.
+            CheckpointError, ConfigError: the model reads no texts, or what reads them cannot be opened.
+        """
+        return self._texts.target(text)
+
+    @cached_property
+    def _texts(self) -> TextTower:
+        from vitviz.weights.text_tower import open_text_tower
+
+        return open_text_tower(self)
 
     @named_arguments(MethodError)
     def own_network(self, purpose: str) -> VisionTransformer:

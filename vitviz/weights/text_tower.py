@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 
-from vitviz.errors.arguments import instance
 from vitviz.errors.extras import needs
 from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
 from vitviz.errors.messages import describe, quote
@@ -22,8 +22,14 @@ from vitviz.models.config import ViTConfig
 from vitviz.models.targets import MAX_TEXT_CHARS, Target
 from vitviz.weights.hub.download import download_tokenizer
 from vitviz.weights.hub.tokenizer_files import expected_vocabulary, has_vocabulary, text_tower_config
-from vitviz.weights.model import Model, Origin
 
+if TYPE_CHECKING:
+    from vitviz.weights.model import Model, Origin
+
+NO_TOKENIZER = (
+    "the texts of a module need its tokenizer; expected vitviz.load(module, preprocessing=processor), whose tokenizer "
+    "it is, or vitviz.load(module, tokenizer=tokenizer)"
+)
 # Read local files only, and run no code of a repository.
 LOCAL_ONLY = {"local_files_only": True, "trust_remote_code": False}
 
@@ -78,6 +84,8 @@ class TextScore:
 
 def reads_text(model: Model) -> bool:
     """Whether a text can be a target: the model returns features, and its checkpoint describes a text tower."""
+    if model.tower is not None:
+        return True
     if model.origin is None or model.engine == "module" or model.network.config.classes:
         return False
     name = _configuration_name(model.origin)
@@ -99,7 +107,8 @@ def open_text_tower(model: Model) -> TextTower:
             features are not those of the model.
         ConfigError: the package that opens it is not installed.
     """
-    instance("model", model, Model, "vitviz.load()")
+    if model.tower is not None:
+        return model.tower
     return tower_from_origin(model.name, model.origin, model.own_network(f"texts for {model.name}").config)
 
 
@@ -182,16 +191,7 @@ def _open_transformers(origin: Origin) -> TextTower:
     if not hasattr(model, "get_text_features"):
         raise ValueError(f"{type(model).__name__} has none")
     tokenizer = AutoTokenizer.from_pretrained(origin.folder, **LOCAL_ONLY)
-    max_tokens = model.config.text_config.max_position_embeddings
-
-    def features(text: str) -> torch.Tensor:
-        tokens = tokenizer([text], padding="max_length", max_length=max_tokens, truncation=True, return_tensors="pt")
-        with torch.no_grad():
-            output = model.get_text_features(**tokens)
-        pooled: torch.Tensor = output if isinstance(output, torch.Tensor) else output.pooler_output
-        return pooled[0]
-
-    return TextTower(features, *_logit_scale_and_bias(model))
+    return tower_of(model, tokenizer)
 
 
 def _open_open_clip(origin: Origin) -> TextTower:
@@ -209,20 +209,42 @@ def _open_open_clip(origin: Origin) -> TextTower:
         tokenizer = open_clip.get_tokenizer(source, **LOCAL_ONLY)
     else:
         tokenizer = open_clip.get_tokenizer(source)
-    model = open_clip.create_model(source, require_pretrained=True, pretrained_text=False).eval()
-
-    def features(text: str) -> torch.Tensor:
-        with torch.no_grad():
-            output: torch.Tensor = model.encode_text(tokenizer([text]))
-        return output[0]
-
-    return TextTower(features, *_logit_scale_and_bias(model))
+    return tower_of(open_clip.create_model(source, require_pretrained=True, pretrained_text=False).eval(), tokenizer)
 
 
-def _logit_scale_and_bias(model: Any) -> tuple[float, float]:
-    """Scale and bias of the logit."""
+def tower_of(model: Any, tokenizer: Any) -> TextTower:
+    """The texts of a network of pictures and texts, of transformers or of open_clip.
+
+    Args:
+        model: in evaluation mode, with ``get_text_features`` or ``encode_text``.
+        tokenizer: of its package; None if it is not known, so that it is asked for when a text comes.
+    """
     bias = getattr(model, "logit_bias", None)
-    return float(model.logit_scale.detach().exp()), 0.0 if bias is None else float(bias.detach())
+    scale = float(model.logit_scale.detach().exp())
+    return TextTower(partial(_features, model, tokenizer), scale, 0.0 if bias is None else float(bias.detach()))
+
+
+def clip_tokenizer(length: int) -> Callable[[list[str]], torch.Tensor]:
+    """open_clip's own tokenizer, for texts of this many tokens."""
+    import open_clip
+
+    return partial(open_clip.tokenize, context_length=length)
+
+
+def _features(model: Any, tokenizer: Any, text: str) -> torch.Tensor:
+    """The features of a text, ``"feature"``."""
+    if tokenizer is None:
+        raise MethodError(NO_TOKENIZER)
+    device, encode = model.logit_scale.device, getattr(model, "get_text_features", None)
+    with torch.no_grad():
+        if encode is None:
+            encoded: torch.Tensor = model.encode_text(tokenizer([text]).to(device))
+            return encoded[0]
+        most = model.config.text_config.max_position_embeddings
+        tokens = tokenizer([text], padding="max_length", max_length=most, truncation=True, return_tensors="pt")
+        output = encode(**tokens.to(device))
+    pooled: torch.Tensor = output if isinstance(output, torch.Tensor) else output.pooler_output
+    return pooled[0]
 
 
 TOWERS: dict[str, Callable[[Origin], TextTower]] = {

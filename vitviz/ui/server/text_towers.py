@@ -49,6 +49,8 @@ class TextTowers:
         Raises:
             CheckpointError, ConfigError, LimitError: the tower cannot be opened, or does not read the text.
         """
+        if model.tower is not None:
+            return await self._line.run(lambda _: model.text(text), report)
         tower = self.open.get(ref(model)) or await self._opening.get(model, partial(self._opened, model), report)
         try:
             return await self._line.run(lambda _: tower.target(text), report)

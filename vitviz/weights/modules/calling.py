@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
@@ -48,7 +49,8 @@ class DefaultForward:
             # Ascending noise keeps the order of the patches.
             count = (pixels.shape[-2] // self.ordered_patch) * (pixels.shape[-1] // self.ordered_patch)
             options["noise"] = torch.arange(count, device=pixels.device).float().expand(len(pixels), -1)
-        return module(pixel_values=pixels, **options) if self.is_named else module(pixels, **options)
+        call = entry(module)
+        return call(pixel_values=pixels, **options) if self.is_named else call(pixels, **options)
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,12 @@ class FlexibleForward:
         shape = [[side // self.patch for side in pixels.shape[-2:]]] * len(pixels)
         mask = torch.ones(rows.shape[:2], dtype=torch.long, device=pixels.device)
         shapes = torch.tensor(shape, device=pixels.device)
-        return module(pixel_values=rows, pixel_attention_mask=mask, spatial_shapes=shapes)
+        return entry(module)(pixel_values=rows, pixel_attention_mask=mask, spatial_shapes=shapes)
+
+
+def entry(module: Any) -> Callable[..., Any]:
+    """What takes pictures: the module, or the method of transformers' networks of pictures and texts."""
+    return module.get_image_features if hasattr(module, "get_text_features") else module
 
 
 def clip_strip(module: nn.Module) -> ClipForward | None:
@@ -159,7 +166,8 @@ def default_forward(module: nn.Module, name: str, size: Size) -> Forward:
     Raises:
         ConfigError: it does not take pixels.
     """
-    parameters = signature(module.forward).parameters
+    call = entry(module)
+    parameters = signature(module.forward if call is module else call).parameters
     strip = clip_strip(module)
     if strip is not None:
         return strip

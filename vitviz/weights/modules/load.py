@@ -48,6 +48,7 @@ from vitviz.weights.modules.sizes import (
     find_prefix,
 )
 from vitviz.weights.modules.stages import module_stages
+from vitviz.weights.modules.texts import split_texts
 from vitviz.weights.modules.unwrap import find_vision_part, package_of, unwrap
 from vitviz.weights.overrides import names_of_labels
 from vitviz.weights.read import summarise
@@ -67,6 +68,7 @@ def load_module(
     patch_size: int | Size | None = None,
     prefix: Prefix | None = None,
     forward: Forward | None = None,
+    tokenizer: Any = None,
     engine: str | None = None,
     probability: str | None = None,
     name: str | None = None,
@@ -90,6 +92,7 @@ def load_module(
         word("engine", engine, ENGINES, ConfigError)
     module = unwrap(module)
     name = name or module_name(module)
+    module, tower, assumed = split_texts(module, tokenizer, preprocessing)
     try:
         check_state(module)
     except ConfigError as error:
@@ -125,9 +128,11 @@ def load_module(
         raise ConfigError(f"{name}: {reason}")
     classes = getattr(module, "num_classes", None) if labels is None else len(_check_labels(labels))
     forward_function, output, assumptions = choose_output(module, forward_function, result, classes)
+    assumptions += assumed
     has_logits = isinstance(result, Mapping) and "logits" in result
     prepare = partial(module_preprocessing, module, preprocessing, normalisation)
-    labelling = questions.ask(lambda: _find_labels(module, labels, output, has_logits, names_in_file))
+    known_labels = () if tower is not None and labels is None else labels
+    labelling = questions.ask(lambda: _find_labels(module, known_labels, output, has_logits, names_in_file))
     if size is None:
         # It does not run on images of any size that was tried.
         if prefix is None and not tokens:
@@ -193,7 +198,7 @@ def load_module(
     if prefix_tokens and not isinstance(prefix, Sequence | None) and not verified.reads_cls:
         unproven = f"the first of {prefix!r} tokens without names; its output may read other tokens, too"
         assumptions += (f"prefix {prefix_tokens[0]!r}: {unproven}",)
-    model = Model(name, network, prepared, class_names, card, assumptions=assumptions)
+    model = Model(name, network, prepared, class_names, card, assumptions=assumptions, tower=tower)
     return with_engine(module, model, engine, forward is not None)
 
 
