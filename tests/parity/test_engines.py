@@ -258,8 +258,13 @@ def replaced(module: nn.Module) -> None:
     module.load_state_dict({key: tensor + 1 for key, tensor in module.state_dict().items()}, assign=True)
 
 
+def with_other_pooling(module: Any) -> None:
+    module.global_pool = "avg"
+
+
 @pytest.mark.parametrize(
-    "change", [trained, averaged, replaced, with_hook, with_method, with_adapter, with_half_precision]
+    "change",
+    [trained, averaged, replaced, with_hook, with_method, with_adapter, with_half_precision, with_other_pooling],
 )
 def test_a_module_that_changes_after_it_was_loaded_is_noticed(change: Callable[[nn.Module], None]) -> None:
     module, pixels = tiny(), torch.randn(1, 3, 48, 48)

@@ -8,7 +8,10 @@ from contextlib import contextmanager
 from vitviz.errors.kinds import MethodError
 from vitviz.models.network import Network
 
-NO_GRADIENTS = "the module computes without gradients, such as under torch.no_grad: its score has none"
+NO_GRADIENTS = (
+    "the module computes without gradients, such as under torch.no_grad: its score has none; if lower layers alone do, "
+    "start_layer=… begins above them"
+)
 INFERENCE = (
     "weights or features are from torch.inference_mode, through which no gradient arrives: make them under "
     "torch.no_grad instead, or load copy.deepcopy(module)"

@@ -17,6 +17,7 @@ from vitviz.models.devices import usable_device
 from vitviz.progress import DownloadProgress
 from vitviz.system.paths import user_path
 from vitviz.weights.bundled import BUNDLED, resources
+from vitviz.weights.formats.foreign import EXPORTED
 from vitviz.weights.formats.limits import memory_for, needed_bytes
 from vitviz.weights.formats.paths import path_exists
 from vitviz.weights.hub.download import download
@@ -136,6 +137,8 @@ def _find(source: str | os.PathLike[str], report: Callable[[DownloadProgress], N
     origin = fetch(source, report) if isinstance(source, str) else None
     if origin is not None:
         return Place.published(str(source), origin)
+    if type(source).__name__ == "ExportedProgram":
+        raise CheckpointError(f"a program of torch.export is {EXPORTED}, or pass that model itself")
     if not path_exists(source):
         raise CheckpointError(no_checkpoint(source, (*BUNDLED, *ZOO), BUNDLED[0]))
     return Place(user_path(source))

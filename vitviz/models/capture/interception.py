@@ -8,7 +8,7 @@ hooked, replaced or set. Three kinds of attention are recognised: ``scaled_dot_p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from inspect import Parameter, Signature
 from typing import Any
@@ -37,6 +37,11 @@ _SIGNATURE = Signature(
         ),
     ]
 )
+# Functions that take tokens in an order, which may depend on the picture.
+_ORDERING = {
+    *(torch.Tensor.__getitem__, torch.Tensor.gather, torch.gather, torch.Tensor.index_select, torch.index_select),
+    *(torch.Tensor.take_along_dim, torch.take_along_dim, torch.Tensor.masked_select, torch.masked_select),
+}
 
 
 class Interception(TorchFunctionMode):
@@ -61,11 +66,15 @@ class Interception(TorchFunctionMode):
         """Number of calls so far, and without those whose heads were joined."""
         self.projection: tuple[torch.Tensor, torch.Tensor] | None = None
         """Input and output of the last linear map so far."""
+        self.indices: list[int] = []
+        """Hashes of the numbers by which tensors were taken in an order."""
 
     def __torch_function__(
         self, function: Function, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         result = self._result(function, args, dict(kwargs or {}))
+        if function in _ORDERING:
+            self.indices += [_hash(each) for each in _indices((*args[1:], *(kwargs or {}).values()))]
         joined = self.heads.observe(function, args, kwargs or {}, result)
         result = result if joined is None else self._report(joined)
         return result if self.on_result is None else self.on_result(function, args, result)
@@ -100,6 +109,21 @@ class Interception(TorchFunctionMode):
             call = replace(call, tokens=tokens)
         windows, rest = divmod(math.prod(tokens.shape[:-1]), call.key_count)
         return call.aligned(1 if rest else windows)
+
+
+def _indices(arguments: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """The tensors of whole numbers or of True and False among the arguments."""
+    for each in arguments:
+        if isinstance(each, tuple | list):
+            yield from _indices(each)
+        elif isinstance(each, torch.Tensor) and not each.is_floating_point():
+            yield each
+
+
+def _hash(index: torch.Tensor) -> int:
+    # Of a number for all features, once.
+    once = tuple(slice(0, 1 if stride == 0 else None) for stride in index.stride())
+    return hash(index.detach()[once].cpu().numpy().tobytes())
 
 
 def _fused_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> AttentionCall:

@@ -20,8 +20,8 @@ from vitviz.models.capture.facts import NO_STREAM, ModuleConfig, ModuleFacts, Si
 from vitviz.models.capture.gradients import captured_features, captured_gradients
 from vitviz.models.capture.interception import Interception
 from vitviz.models.capture.legrad import captured_layer_gradients
-from vitviz.models.capture.outputs import first_output, is_vector, primary_output
-from vitviz.models.capture.reading import verify_cls
+from vitviz.models.capture.outputs import first_output, is_vector, observed, primary_output
+from vitviz.models.capture.reading import describe_reading, verify_cls
 from vitviz.models.capture.recording import Recording
 from vitviz.models.capture.residual import ResidualStream, StreamTap, call_output, output_of_tokens
 from vitviz.models.capture.state import check_device, check_state, device_of, dtype_of
@@ -141,8 +141,11 @@ class CapturedNetwork:
             layout = self.config.layout(*image.shape[-2:])
             recording = Recording(verified, layout, dtype, report)
             with self.running(image) as inputs:
-                with Interception(recording, recording.tap):
+                with Interception(recording, recording.tap) as interception:
                     output = self.run(inputs)
+                if tuple(interception.indices) != verified.indices:
+                    reason = "this picture's tokens are taken in another order than those of noise, on which it was"
+                    raise ConfigError(f"{self.name}: {reason} verified: no map could say where they are")
                 traces.append(recording.trace(keep_bytes))
             logits.append(output if self.config.classes else output.new_zeros(1, 0))
         return Encoding(torch.cat(logits).float(), tuple(traces))
@@ -291,7 +294,8 @@ class CapturedNetwork:
             grid = self.facts.grid(*size)
             with self.running(image) as inputs:
                 self._try(inputs)
-                verified = self._verify(inputs, grid)
+                with observed(self.name):
+                    verified = self._verify(inputs, grid)
             self._verified[key] = verified
         return self._verified[key]
 
@@ -304,7 +308,8 @@ class CapturedNetwork:
 
     def run(self, pixels: torch.Tensor) -> torch.Tensor:
         """The module's result for pixels from :meth:`running`."""
-        return primary_output(self.facts.forward(self.module, pixels))
+        # A copy, since the module may change it in place.
+        return primary_output(self.facts.forward(self.module, pixels.clone()))
 
     def _try(self, pixels: torch.Tensor) -> None:
         """Run the module once without capture, to tell its own errors from those of the capture."""
@@ -320,7 +325,9 @@ class CapturedNetwork:
         try:
             verified = verify_capture(self.run, pixels, grid, 0 if is_padded else len(prefix), self.facts.depth)
             if verified.order.extra == len(prefix):
-                verified = replace(verified, reads_cls=verify_cls(self.run, pixels, verified, prefix))
+                reads_cls = verify_cls(self.run, pixels, verified, prefix)
+                unread = describe_reading(self.run, pixels, verified, reads_cls)
+                verified = replace(verified, reads_cls=reads_cls, unread=unread)
         except ConfigError as error:
             raise ConfigError(f"{name}: {error}") from None
         if is_padded:

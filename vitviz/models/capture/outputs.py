@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -45,6 +46,27 @@ def first_output(
         refusal = f"{name} does not take an image of {pixels.shape[-1]}×{pixels.shape[-2]} pixels"
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:MAX_REASON_CHARS]}"
         raise ImageError(f"{refusal}: {reason}") from None
+
+
+@contextmanager
+def observed(name: str) -> Iterator[None]:
+    """Turns any error of a pass that is observed, and that ran without, into a :class:`ConfigError`.
+
+    Args:
+        name: of the module, in the message.
+
+    Raises:
+        ConfigError: the module uses tensors whose attention cannot be observed, such as nested ones.
+    """
+    try:
+        yield
+    except VitvizError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:MAX_REASON_CHARS]}"
+        raise ConfigError(f"{name}: its attention cannot be observed: {reason}") from None
 
 
 def primary_output(result: Any) -> torch.Tensor:

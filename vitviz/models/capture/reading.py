@@ -7,13 +7,19 @@ layer's attention no tokens mix, so the output changes with noise in a token the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import torch
 
+from vitviz.attention.precision import precise
 from vitviz.errors.kinds import ConfigError
 from vitviz.models.capture.interception import Interception
+from vitviz.models.capture.outputs import is_vector
 from vitviz.models.capture.sequence import MarkedPass
 from vitviz.models.capture.verification import VerifiedCapture
+
+# By which changes may differ from their sum, relative to the output.
+ADDITIVE = 1e-4
 
 
 def verify_cls(
@@ -38,16 +44,9 @@ def verify_cls(
     """
     if "cls" not in prefix or verified.pooling_call is not None:
         return False
-    depth, places = len(verified.calls), verified.places
-
-    def output(tokens: Iterable[int]) -> torch.Tensor:
-        marks = torch.zeros(depth, len(places[-1].index), dtype=torch.bool)
-        marks[-1, list(tokens)] = True
-        with Interception(MarkedPass({verified.calls[-1]: depth - 1}, places, marks)):
-            return run(pixels)
-
+    output = partial(_marked_output, run, pixels, verified)
     reference = output(())
-    cls, patches = prefix.index("cls"), range(len(prefix), len(places[-1].index))
+    cls, patches = prefix.index("cls"), range(len(prefix), len(verified.places[-1].index))
     if torch.equal(output([*patches, *(place for place in range(len(prefix)) if place != cls)]), reference):
         return not torch.equal(output([cls]), reference)
     if not torch.equal(output(patches), reference):
@@ -60,3 +59,39 @@ def verify_cls(
         found = f"prefix={list(prefix)}: of these tokens, the output reads {names} alone"
         raise ConfigError(f"{found}; expected the name 'cls' for what it reads, such as prefix={expected}")
     return False
+
+
+def describe_reading(
+    run: Callable[[torch.Tensor], torch.Tensor], pixels: torch.Tensor, verified: VerifiedCapture, reads_cls: bool
+) -> str:
+    """Whether the output leaves out the last layer, or reads several tokens together, in words; empty for neither.
+
+    Arguments as of :func:`verify_cls`, and its result. An output that adds up what it reads of each token, as a mean
+    does, needs no word: its change with two tokens is the sum of its changes with each.
+    """
+    last, count = len(verified.calls) - 1, len(verified.places[-1].index)
+    output = partial(_marked_output, run, pixels, verified)
+    reference = output(())
+    if reads_cls or verified.pooling_call is not None or not is_vector(reference):
+        return ""
+    if torch.equal(output(range(count)), reference):
+        return f"the output does not read layer {last}, the last; end_layer={last - 1} ends maps of all layers below it"
+    if verified.others:
+        # They are named already.
+        return ""
+    first, second, both = (precise(output(tokens)) for tokens in ([count - 2], [count - 1], [count - 2, count - 1]))
+    excess = both - first - second + precise(reference)
+    if bool(excess.abs().max() <= ADDITIVE * both.abs().max().clamp(min=1)):
+        return ""
+    return f"behind layer {last}, the output reads several tokens together, and no map shows how they mix there"
+
+
+def _marked_output(
+    run: Callable[[torch.Tensor], torch.Tensor], pixels: torch.Tensor, verified: VerifiedCapture, tokens: Iterable[int]
+) -> torch.Tensor:
+    """The output with noise in place of the last layer's attention, and other noise for some tokens."""
+    depth, places = len(verified.calls), verified.places
+    marks = torch.zeros(depth, len(places[-1].index), dtype=torch.bool)
+    marks[-1, list(tokens)] = True
+    with Interception(MarkedPass({verified.calls[-1]: depth - 1}, places, marks)):
+        return run(pixels)

@@ -26,6 +26,8 @@ MARK_SCALE = 100.0
 MIN_CORRELATION = 0.5
 # Numbers per token by which the queries, keys and values of two passes are compared.
 DIGEST = 8
+# By which padding tokens may differ, relative to their largest number.
+SAME = 1e-4
 
 
 @dataclass
@@ -62,6 +64,12 @@ class MarkedPass:
         self.digests[number] = torch.stack(
             [places.sort_tokens(_digest(each))[places.is_padded :] for each in (call.queries, call.keys, call.values)]
         )
+        pads = _digest(call.values)[places.pads]
+        if len(pads) and bool((pads - pads[:1]).abs().max() > SAME * pads.abs().max()):
+            raise ConfigError(
+                f"call {number}: the tokens beside the patches are not all the same, so that they are no padding of "
+                "windows, but tokens of each: expected tokens that all patches share"
+            )
         shape = (*call.queries.shape[:-1], call.values.shape[-1])
         generator = torch.Generator().manual_seed(number)
         noise, other = (torch.randn(shape, generator=generator) for _ in range(2))

@@ -43,6 +43,9 @@ def check_state(module: nn.Module) -> None:
     device_of(module)
     for name, submodule in module.named_modules():
         place = f"its part {name!r}" if name else "it"
+        if submodule.training and isinstance(submodule, torch.fx.GraphModule):
+            expected = "expected the module itself, or a file of its state_dict()"
+            raise ConfigError(f"{place} is a program of torch.export, whose eval() does nothing: {expected}")
         if submodule.training:
             raise ConfigError(f"{place} is in training mode, where dropout is random: call module.eval() first")
         if isinstance(submodule, torch.jit.ScriptModule):

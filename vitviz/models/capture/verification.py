@@ -88,6 +88,8 @@ class VerifiedCapture:
         mixed_from: number of the first call whose tokens other operations have mixed, too; None for no such call.
         unfollowed: products of as many queries as keys that did not become a call, in words.
         reads_cls: whether the output reads the token with the name ``"cls"``, and no other.
+        unread: what the output reads beside that, or does not read, in words; empty for nothing.
+        indices: hashes of the numbers by which tokens were taken in an order.
     """
 
     heads: int
@@ -104,6 +106,8 @@ class VerifiedCapture:
     mixed_from: int | None = None
     unfollowed: tuple[str, ...] = ()
     reads_cls: bool = False
+    unread: str = ""
+    indices: tuple[int, ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -217,13 +221,13 @@ def verify_capture(
             "such as with positions or keys; expected one, which gradients and switched-off heads are about"
         )
     if not check.shapes:
-        raise ConfigError(f"no attention was seen: the module has none, or uses a kernel that cannot be observed{lost}")
+        raise ConfigError(f"no attention was seen: the module has none, or a kernel or a sink that is not read{lost}")
     _check_output(plain, captured)
     try:
         verified = _verify_calls(run, pixels, grid, extra, stated_depth, check, tracer.calls > 0)
     except ConfigError as error:
         raise ConfigError(f"{error}{lost}") from None
-    verified = replace(verified, unfollowed=unfollowed)
+    verified = replace(verified, unfollowed=unfollowed, indices=tuple(interception.indices))
     if not verified.is_global:
         return verified
     is_stated = stated_depth is not None
@@ -258,12 +262,15 @@ def _verify_calls(
     is_single = is_one_grid(list(shapes.values()))
     if is_single and stated_depth not in (None, len(layers)):
         more = "some layers attend more than once, or others follow them, such as a decoder's"
-        reason = "some use another kernel" if len(layers) < (stated_depth or 0) else more
+        fewer = "some use another kernel, or num_hidden_layers counts parts without attention"
+        reason = fewer if len(layers) < (stated_depth or 0) else more
         raise ConfigError(f"{len(layers)} calls of attention were seen for {stated_depth} layers: {reason}")
     kinds = several(list(dict.fromkeys(shape.tokens for shape in shapes.values())), 6)
     reason = f"attention among {kinds}: in no layer do they match the {grid[0]}×{grid[1]} patches one to one"
     if is_single and layers:
         first = shapes[layers[0]]
+        if first.keys > first.queries >= count:
+            reason += f"; there are {first.keys - first.queries} more keys than tokens, which no map could show"
         if first.queries < count:
             few = f"fewer than the {count} patches of the picture; expected a token for each"
             raise ConfigError(f"attention among {kinds}: {few}")
@@ -304,13 +311,17 @@ def _verify_places(
     sizes = list(dict.fromkeys(check.shapes[call].sizes(places[call].has_heads_first) for call in calls))
     if len(sizes) > 1:
         kinds = " and ".join(f"{heads} heads of {dim} features" for heads, dim in sizes)
-        raise ConfigError(f"{patches}, with {kinds}; expected the same in every layer")
+        raise ConfigError(
+            f"{patches}, with {kinds}; expected the same in every layer, such as with zeros in place of pruned heads"
+        )
     order = TokenOrder.of(places[first], count)
     rest = [number for number in numbers if number > last]
     pooling_call = rest[0] if len(rest) == 1 and check.shapes[rest[0]].pools(order.extra + count, count) else None
     layer_places = tuple(places[call] for call in calls)
     if pooling_call is not None and not all(place.is_in(order) for place in layer_places):
-        raise ConfigError(f"{patches}, but in windows or reordered: a pooling over these is not supported")
+        raise ConfigError(
+            f"{patches}, but in windows or reordered: a pooling over these is not supported; forward=… may end below it"
+        )
     has_bias = check.has_bias or any(place.windows > 1 for place in layer_places)
     others = tuple(number for number in numbers if number not in (*calls, pooling_call))
     shapes, parts = tuple(check.shapes), [check.all_parts(call) for call in calls]

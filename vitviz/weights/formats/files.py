@@ -163,6 +163,8 @@ def _open_zip(file: Path, name: str) -> WeightFile:
         return open_torch(file, name, is_zip=True)
     if members and all(member.endswith(".npy") for member in members):
         return open_npz(file, name)
+    if any(member.rpartition("/")[2] == "archive_format" for member in members):
+        refuse(name, "a program (torch.export), not only weights", "a file of the original module's state_dict()")
     kind = f"an archive: {UNPACK}" if any(map(is_weight_file, members)) else foreign_format(name, b"")
     refuse(name, kind or f"a zip archive of {listing(members) or 'nothing'}", EXPECTED)
 

@@ -93,11 +93,22 @@ def _snapshot(module: nn.Module) -> tuple[Any, ...]:
     """Counts and types that change with a module: its submodules, attributes, hooks and tensors, with torch's count of
     in-place changes and samples of the values."""
     submodules = (
-        (type(submodule), len(vars(submodule).keys() - ADDED_ATTRIBUTES), _foreign_hooks(submodule))
+        (
+            type(submodule),
+            len(vars(submodule).keys() - ADDED_ATTRIBUTES),
+            _foreign_hooks(submodule),
+            _settings(submodule),
+        )
         for submodule in module.modules()
     )
     tensors = [tensor for _, tensor in _tensors(module)]
     return (*submodules, *((tensor.data_ptr(), _version(tensor)) for tensor in tensors), weight_samples(tensors))
+
+
+def _settings(module: nn.Module) -> tuple[tuple[str, Any], ...]:
+    """The attributes that say how it computes, such as a factor; counts are left out, in which modules keep caches."""
+    own = ((name, value) for name, value in vars(module).items() if name not in ADDED_ATTRIBUTES)
+    return tuple((name, value) for name, value in own if isinstance(value, bool | float | str))
 
 
 def _version(tensor: torch.Tensor) -> int:
