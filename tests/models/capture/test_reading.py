@@ -95,9 +95,7 @@ def test_tensors_that_cannot_be_observed_are_refused_in_a_sentence() -> None:
 
 def test_programs_of_torch_export_are_called_by_name(tmp_path: Any) -> None:
     program: Any = torch.export.export(OwnViT(), (torch.randn(1, 3, *SIZE),))
-    with pytest.raises(
-        ConfigError, match=r"a program of torch\.export, whose eval\(\) does nothing"
-    ):
+    with pytest.raises(ConfigError, match=r"a program of torch\.export, whose eval\(\) does nothing"):
         load_own(program.module())
     torch.export.save(program, tmp_path / "program.pt2")
     for source in (program, tmp_path / "program.pt2"):
