@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import vitviz
-from tests.support.modules import DEPTH, PATCH, SIZE, MeanViT, OwnViT, load_own
+from tests.support.modules import DEPTH, PATCH, SIZE, WIDTH, MeanViT, OwnViT, load_own
 from vitviz import ConfigError
 
 
@@ -53,6 +53,45 @@ class OneByOne(OwnViT):
     def encode(self, pixels: torch.Tensor) -> torch.Tensor:
         encode = super().encode
         return torch.vmap(lambda picture: encode(picture[None])[0])(pixels)
+
+
+class Step(OwnViT):
+    """A norm stands between the first layer and the others."""
+
+    def encode(self, pixels: torch.Tensor) -> torch.Tensor:
+        tokens = F.layer_norm(self.layers[1](self.layers[0](self.tokens(pixels))), (WIDTH,))
+        return self.layers[2](self.layers[1](tokens))
+
+
+class NormByHand(torch.nn.Module):
+    """A mean over the numbers of a token is none over tokens."""
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return tokens * torch.rsqrt(tokens.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+
+class FunctionalConvolutions(OwnViT):
+    """A convolution between the layers, with its arguments by name."""
+
+    def encode(self, pixels: torch.Tensor) -> torch.Tensor:
+        tokens, weight = self.tokens(pixels), torch.ones(WIDTH, 1, 3, 3) / 9
+        for layer in self.layers:
+            image = tokens[:, 1:].mT.unflatten(2, (4, 6))
+            mixed = F.conv2d(image, weight, padding=1, groups=WIDTH).flatten(2).mT
+            tokens = layer(torch.cat([tokens[:, :1], tokens[:, 1:] + mixed], 1))
+        return tokens
+
+
+def test_steps_between_layers_hide_none_of_them() -> None:
+    model = load_own(Step())
+    assert model.network.config.depth == 4
+    said = "residual connections join layers 0 to 1 and 2 to 3 among themselves, but not with each other"
+    assert any(each.startswith(said) for each in model.assumptions)
+    assert load_own(FunctionalConvolutions()).network.config.depth == DEPTH
+    deep = OwnViT(scales=(None,) * 12)
+    for layer in deep.layers:
+        layer.norm, layer.mlp_norm = NormByHand(), NormByHand()
+    assert load_own(deep.eval()).network.config.depth == 12
 
 
 def test_a_picture_whose_tokens_come_in_another_order_is_refused() -> None:

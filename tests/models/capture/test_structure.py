@@ -173,22 +173,6 @@ class Scales(OwnViT):
         return super().forward(pixels) + super().forward(larger)
 
 
-class Autoencoder(OwnViT):
-    """Layers of a decoder, of the same sizes, behind a norm and a linear map."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.decoder = nn.ModuleList(Layer("fused", None, False, HEADS) for _ in range(2))
-        self.embed = nn.Linear(WIDTH, WIDTH)
-        randomised(self)
-
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        tokens = self.embed(self.norm(self.encode(pixels))) + 0.1
-        for layer in self.decoder:
-            tokens = layer(tokens)
-        return self.classifier(tokens.mean(1))
-
-
 class Moving(OwnViT):
     """Moves tokens to other places behind the first layer."""
 
@@ -254,7 +238,6 @@ REFUSALS: dict[str, tuple[Any, str]] = {
     "ensemble": (Ensemble, BESIDE),
     "decoder": (Decoder, BESIDE),
     "scales": (Scales, BESIDE.replace("2 and 3", "0 and 3")),
-    "autoencoder": (Autoencoder, "residual connections join layers 0 to 2 and 3 to 4 among themselves, but not .*"),
     "sorting": (Sorting, f"{MOVED}; expected the same tokens in every layer"),
     "old CLS": (OldCls, REPLACED),
     "unseen": (Unseen, f"{MOVED}; .*; layer 1: exp of its scores or weights"),

@@ -37,6 +37,7 @@ _SIGNATURE = Signature(
         ),
     ]
 )
+_CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 # Functions that take tokens in an order, which may depend on the picture.
 _ORDERING = {
     *(torch.Tensor.__getitem__, torch.Tensor.gather, torch.gather, torch.Tensor.index_select, torch.index_select),
@@ -77,7 +78,9 @@ class Interception(TorchFunctionMode):
             self.indices += [_hash(each) for each in _indices((*args[1:], *(kwargs or {}).values()))]
         joined = self.heads.observe(function, args, kwargs or {}, result)
         result = result if joined is None else self._report(joined)
-        return result if self.on_result is None else self.on_result(function, args, result)
+        if self.on_result is None:
+            return result
+        return self.on_result(function, _convolution(args, kwargs) if function is F.conv2d else args, result)
 
     def _result(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if function is F.scaled_dot_product_attention:
@@ -109,6 +112,14 @@ class Interception(TorchFunctionMode):
             call = replace(call, tokens=tokens)
         windows, rest = divmod(math.prod(tokens.shape[:-1]), call.key_count)
         return call.aligned(1 if rest else windows)
+
+
+def _convolution(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> tuple[Any, ...]:
+    """All arguments of a convolution by place, with two numbers for each step."""
+    given: dict[str, Any] = {"bias": None, "stride": 1, "padding": 0, "dilation": 1, "groups": 1}
+    given |= {**dict(zip(_CONVOLUTION, args, strict=False)), **(kwargs or {})}
+    pairs = {name: (given[name],) * 2 for name in ("stride", "padding", "dilation") if isinstance(given[name], int)}
+    return tuple((given | pairs)[name] for name in _CONVOLUTION)
 
 
 def _indices(arguments: Iterable[Any]) -> Iterator[torch.Tensor]:

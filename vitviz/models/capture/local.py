@@ -14,8 +14,11 @@ MEANS = frozenset({torch.mean, torch.Tensor.mean, F.adaptive_avg_pool2d})
 
 def without_other_tokens(function: Function, args: tuple[Any, ...], result: Any) -> Any:
     """:func:`without_neighbours`, and zeros for the mean of all tokens: for :class:`Interception` of one image."""
-    if function in MEANS and args and args[0].ndim > 2 and result.numel() in (args[0].shape[1], args[0].shape[-1]):
-        return torch.zeros_like(result)
+    if function in MEANS and args and args[0].ndim > 2:
+        shape, count = args[0].shape, result.numel()
+        # Of tokens "batch token width", or of an image "batch width row column"; a norm's mean is of one token.
+        if (count == shape[-1] == result.shape[-1]) or (args[0].ndim > 3 and count == shape[1]):
+            return torch.zeros_like(result)
     return without_neighbours(function, args, result)
 
 
@@ -24,7 +27,7 @@ def without_neighbours(function: Function, args: tuple[Any, ...], result: Any) -
 
     Results of other functions are returned as they are.
     """
-    if function is not F.conv2d or len(args) < 7:
+    if function is not F.conv2d:
         return result
     pixels, weight, bias, strides, paddings, dilations, groups = args
     kernel = torch.zeros_like(weight)

@@ -326,8 +326,8 @@ class CapturedNetwork:
             verified = verify_capture(self.run, pixels, grid, 0 if is_padded else len(prefix), self.facts.depth)
             if verified.order.extra == len(prefix):
                 reads_cls = verify_cls(self.run, pixels, verified, prefix)
-                unread = describe_reading(self.run, pixels, verified, reads_cls)
-                verified = replace(verified, reads_cls=reads_cls, unread=unread)
+                remarks = (*verified.remarks, *describe_reading(self.run, pixels, verified, reads_cls))
+                verified = replace(verified, reads_cls=reads_cls, remarks=remarks)
         except ConfigError as error:
             raise ConfigError(f"{name}: {error}") from None
         if is_padded:

@@ -63,8 +63,8 @@ def verify_cls(
 
 def describe_reading(
     run: Callable[[torch.Tensor], torch.Tensor], pixels: torch.Tensor, verified: VerifiedCapture, reads_cls: bool
-) -> str:
-    """Whether the output leaves out the last layer, or reads several tokens together, in words; empty for neither.
+) -> tuple[str, ...]:
+    """Whether the output leaves out the last layer, or reads several tokens together, in words.
 
     Arguments as of :func:`verify_cls`, and its result. An output that adds up what it reads of each token, as a mean
     does, needs no word: its change with two tokens is the sum of its changes with each.
@@ -73,17 +73,19 @@ def describe_reading(
     output = partial(_marked_output, run, pixels, verified)
     reference = output(())
     if reads_cls or verified.pooling_call is not None or not is_vector(reference):
-        return ""
+        return ()
     if torch.equal(output(range(count)), reference):
-        return f"the output does not read layer {last}, the last; end_layer={last - 1} ends maps of all layers below it"
+        return (
+            f"the output does not read layer {last}, the last; end_layer={last - 1} ends maps of all layers below it",
+        )
     if verified.others:
         # They are named already.
-        return ""
+        return ()
     first, second, both = (precise(output(tokens)) for tokens in ([count - 2], [count - 1], [count - 2, count - 1]))
     excess = both - first - second + precise(reference)
     if bool(excess.abs().max() <= ADDITIVE * both.abs().max().clamp(min=1)):
-        return ""
-    return f"behind layer {last}, the output reads several tokens together, and no map shows how they mix there"
+        return ()
+    return (f"behind layer {last}, the output reads several tokens together, and no map shows how they mix there",)
 
 
 def _marked_output(

@@ -81,8 +81,10 @@ class StreamTap:
 
 def find_stream(
     run: Run, pixels: torch.Tensor, tokens: int, calls: tuple[int, ...], is_depth_stated: bool
-) -> ResidualStream | None:
-    """The residual stream of a module; None if its layers' additions form none, or its output reads other tokens.
+) -> tuple[ResidualStream | None, tuple[str, ...]]:
+    """The residual stream of a module, and what was remarked about it, in words.
+
+    None if its layers' additions form none, or its output reads other tokens.
 
     Args:
         run: its forward pass.
@@ -90,23 +92,20 @@ def find_stream(
         tokens: number of tokens in each of its layers.
         calls: number of each layer's call of attention.
         is_depth_stated: whether the module states that these are its layers.
-
-    Raises:
-        ConfigError: residual connections join the layers before one, and those from it on, but not both, and the module
-            does not state that all are layers.
     """
     chain = _Chain(tokens, calls)
     with Interception(chain.on_call, chain):
         run(pixels)
     gaps = [layer for layer in range(1, len(calls)) if layer not in chain.joined]
+    remarks: tuple[str, ...] = ()
     if len(gaps) == 1 and chain.joined and not is_depth_stated:
         parts = f"layers 0 to {gaps[0] - 1} and {gaps[0]} to {len(calls) - 1}"
-        raise ConfigError(
+        remarks = (
             f"residual connections join {parts} among themselves, but not with each other, as in an encoder and a "
-            "decoder: expected one of them, as a module of its own or by a forward=… that ends behind it"
+            "decoder; a map of all layers goes through both",
         )
     stream = chain.stream()
-    return stream if stream is not None and _determines_output(run, pixels, stream) else None
+    return (stream if stream is not None and _determines_output(run, pixels, stream) else None), remarks
 
 
 def last_tokens(run: Run, pixels: torch.Tensor, stream: ResidualStream) -> tuple[torch.Tensor, torch.Tensor]:

@@ -88,7 +88,7 @@ class VerifiedCapture:
         mixed_from: number of the first call whose tokens other operations have mixed, too; None for no such call.
         unfollowed: products of as many queries as keys that did not become a call, in words.
         reads_cls: whether the output reads the token with the name ``"cls"``, and no other.
-        unread: what the output reads beside that, or does not read, in words; empty for nothing.
+        remarks: what a user must know about its layers and its output, in words.
         indices: hashes of the numbers by which tokens were taken in an order.
     """
 
@@ -106,7 +106,7 @@ class VerifiedCapture:
     mixed_from: int | None = None
     unfollowed: tuple[str, ...] = ()
     reads_cls: bool = False
-    unread: str = ""
+    remarks: tuple[str, ...] = ()
     indices: tuple[int, ...] = ()
 
     @property
@@ -231,7 +231,8 @@ def verify_capture(
     if not verified.is_global:
         return verified
     is_stated = stated_depth is not None
-    return replace(verified, stream=find_stream(run, pixels, verified.tokens, verified.calls, is_stated))
+    stream, remarks = find_stream(run, pixels, verified.tokens, verified.calls, is_stated)
+    return replace(verified, stream=stream, remarks=remarks)
 
 
 def _have_effect(run: Run, pixels: torch.Tensor, output: torch.Tensor, origins: list[Origin]) -> bool:

@@ -195,7 +195,7 @@ def load_module(
         assumptions += () if stated_patch else (card["grid"],)
     verified = network.verified_at_own_size
     others, pooling = verified.describe_others(stages.tokens_beside(patch)), verified.describe_pooling(prefix_tokens)
-    assumptions += tuple(filter(None, (others, pooling, verified.describe_unseen(), verified.unread)))
+    assumptions += tuple(filter(None, (others, pooling, verified.describe_unseen(), *verified.remarks)))
     if prefix_tokens and not isinstance(prefix, Sequence | None) and not verified.reads_cls:
         unproven = f"the first of {prefix!r} tokens without names; its output may read other tokens, too"
         assumptions += (f"prefix {prefix_tokens[0]!r}: {unproven}",)
