@@ -23,7 +23,7 @@ MOST = {
     "models": 2650,
     "system": 110,
     "training": 430,
-    "ui": 3450,
+    "ui": 3530,
     "video": 600,
     "visualization": 900,
     "vitviz": 200,

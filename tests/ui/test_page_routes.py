@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
 import re
@@ -9,13 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from safetensors.torch import load
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+import vitviz
 from tests.support.example import EXAMPLE
 from tests.support.visits import PAGE
 from vitviz import Analysis
@@ -29,6 +32,8 @@ from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.explanations import HANDLERS
 from vitviz.ui.server.files import MIN_BYTES
 from vitviz.ui.service import AnalysisService
+from vitviz.ui.state import PageState
+from vitviz.weights import resources
 
 JSON = {"content-type": "application/json"}
 
@@ -66,6 +71,67 @@ def test_the_page_begins_with_an_analysis_and_its_files_never_change(client: Tes
     for wrong in ("static/0/page.js", f"static/{static_version()}/app.py"):
         with pytest.raises(RequestError, match="no such file"):
             client.get(wrong)
+
+
+def meta(client: TestClient, query: str) -> dict[str, str]:
+    """The properties of the preview of a link."""
+    found = re.findall(r'<meta property="og:(\w+)" content="([^"]*)">', client.get(f"/?{query}").text)
+    return {name: html.unescape(value) for name, value in found}
+
+
+def test_a_link_to_an_example_is_shown_with_its_answer_and_its_map(
+    client: TestClient, handlers: Handlers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = "example=coffee.jpg&method=rollout&p.discard_ratio=0.5&p.query=cls"
+    found = vitviz.analyze(resources("assets") / "coffee.jpg", handlers.service.start)
+    [best], known = found.predictions(1), len(found.model.labels)
+    said = f"the {known} things it knows: {best.label}"
+    about = meta(client, query)
+    assert said in about["title"] and f"{best.probability:.0%}" in about["title"]
+    assert about["image"] == f"http://testserver/preview?{query}"
+    pictures = []
+    for link in (query, f"{query}&colormap=viridis", f"{query}&patches-off=1.1;1.2"):
+        answer = client.get(about["image"].replace(query, link))
+        assert answer.headers["content-type"] == "image/jpeg"
+        pictures.append(np.asarray(Image.open(io.BytesIO(answer.content)), dtype=float))
+    assert all(each.shape == (630, 1200, 3) for each in pictures)
+    overlay = ImageOps.pad(found.rollout(discard_ratio=0.5).overlay(PageState().style), (1200, 630))
+    distance = np.abs(np.asarray(overlay.convert("RGB"), dtype=float) - pictures[0])[:, 400:800].mean()
+    assert distance < 12 and all(np.abs(each - pictures[0]).mean() > 0.3 for each in pictures[1:])
+    assert meta(client, f"{query}&patches-off=1.1;1.2")["title"].startswith("Without 2 squares: of the ")
+    # What was drawn once is kept.
+    monkeypatch.setattr(handlers.service, "heatmap", None)
+    monkeypatch.setattr(handlers.service, "run", None)
+    assert client.get(f"/preview?{query}").status_code == 200 and meta(client, query) == about
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "utm_source=post",
+        "picture=" + "x" * 22,
+        "own=mine.pth&example=coffee.jpg",
+        "model=hf:a/b&example=coffee.jpg",
+        "method=occlusion&example=coffee.jpg",
+        "method=relevance&like=example:chelsea.jpg",
+        "resolution=100000&example=coffee.jpg",
+        "&".join(f"a{number}=1" for number in range(999)),
+    ],
+)
+def test_any_other_link_has_the_general_preview(client: TestClient, uid: str, query: str) -> None:
+    if query.startswith("resolution"):
+        # Not legal for the model, so that the trained one is shown.
+        assert meta(client, query)["title"] != "vitviz"
+        return
+    about = meta(client, query)
+    assert about["title"] == "vitviz" and about["image"].endswith("preview.jpg")
+    with pytest.raises(RequestError, match="no such file"):
+        client.get(f"/preview?{query}")
+
+
+def test_a_link_is_only_text_in_its_preview(client: TestClient) -> None:
+    page = client.get('/?example=coffee.jpg&method=rollout&x="><script>alert(1)</script>').text
+    assert "<script>alert" not in page and 'content="http://testserver/preview?example=coffee.jpg' in page
 
 
 def test_a_file_of_an_analysis_is_fetched_once(client: TestClient, uid: str, analysis: Analysis) -> None:

@@ -25,12 +25,13 @@ from vitviz.ui.device import PAGE
 from vitviz.ui.explorer.app import app_page, static_files, static_version
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.pictures import upload_of
+from vitviz.ui.previews import Previews
 from vitviz.ui.progress_reports import Report
 from vitviz.ui.runs import PageRuns, outcome
 from vitviz.ui.server.files import NewFile
 from vitviz.ui.server.line import Line, current_visitor
 from vitviz.ui.server.quota import RequestError
-from vitviz.ui.server.routes import DEVICE, FILE, HEALTH, UPLOAD
+from vitviz.ui.server.routes import DEVICE, FILE, HEALTH, PREVIEW, UPLOAD
 
 # Threads of requests that are answered at once.
 THREADS = 16
@@ -56,6 +57,8 @@ PAGE_LEVEL = 6
 NO_CACHE = {"cache-control": "no-cache"}
 # The address has the version of the content.
 IMMUTABLE = {"cache-control": "public, max-age=31536000, immutable"}
+# The picture of a link; another version of the app may draw another one.
+DRAWN = {"cache-control": "public, max-age=3600"}
 # A file of an analysis never changes, and is nobody else's.
 KEPT = {"cache-control": "private, max-age=31536000, immutable"}
 # Proxies pass on each line as it comes.
@@ -79,10 +82,11 @@ class PageRoutes:
         # The page, compressed, the id of the analysis with which it opens, and the address that it names.
         self._html: tuple[tuple[str, str], bytes] | None = None
         self.runs, self._threads = PageRuns(handlers), Line(THREADS, THREADS)
-        self._writing = Line()
+        self._writing, self._previews = Line(), Previews(handlers.service)
         self.routes = [
             Route("/", self._page, methods=READ),
             Route(HEALTH, self._health, methods=READ),
+            Route(PREVIEW, self._preview, methods=READ),
             Route("/static/{version}/{name}", self._static, methods=READ),
             Route(DEVICE, self._device, methods=READ),
             Route(f"{DEVICE}{{folder}}/{{name}}", self._device, methods=READ),
@@ -104,10 +108,23 @@ class PageRoutes:
         # A proxy that is not trusted has no such header here.
         host = request.headers.get("x-forwarded-host", "").split(",")[0].strip() or request.base_url.netloc
         key = start["views"][0]["uid"], str(request.base_url.replace(netloc=host))
-        if self._html is None or self._html[0] != key:
-            html = await self._threads.run(lambda _: gzip.compress(app_page(start, key[1]).encode(), PAGE_LEVEL))
-            self._html = key, html
+        title = await self._previews.sentence(request.url.query)
+        about = () if title is None else (title, f"{PREVIEW[1:]}?{request.url.query}")
+        if about or self._html is None or self._html[0] != key:
+            page = await self._threads.run(
+                lambda _: gzip.compress(app_page(start, key[1], *about).encode(), PAGE_LEVEL)
+            )
+            if about:
+                return _compressed(request, page, "text/html", NO_CACHE)
+            self._html = key, page
         return _compressed(request, self._html[1], "text/html", NO_CACHE)
+
+    async def _preview(self, request: Request) -> Response:
+        """The picture of a link to an example with its map."""
+        picture = await self._previews.picture(request.url.query)
+        if picture is None:
+            raise RequestError(404, NO_FILE)
+        return Response(picture, headers=DRAWN, media_type="image/jpeg")
 
     async def _health(self, request: Request) -> Response:
         return JSONResponse({"status": "ok", "version": __version__, "model": self._service.start.name})

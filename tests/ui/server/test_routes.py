@@ -23,7 +23,7 @@ from vitviz.ui.server.routes import JSON_BYTES, ROUTES, TOOL_BYTES, TOOL_ROUTES,
 pytestmark = pytest.mark.process
 VALUES = {"path": "index.js", "session_hash": SESSION, "api_name": "models", "event_id": SESSION}
 # The page's own.
-OWN = {f"{method} {path}" for method in ("GET", "HEAD") for path in ("/health", "/static/{version}/{name}")}
+OWN = {f"{method} {path}" for method in ("GET", "HEAD") for path in ("/health", "/preview", "/static/{version}/{name}")}
 OWN |= {f"{method} /device/{path}" for method in ("GET", "HEAD") for path in ("", "{folder}/{name}")}
 OWN |= {f"POST /{name}" for name in ("upload", "map", "describe", "run", "end")}
 OWN |= {"GET /files/{uid}/{name}", "GET /made/{folder}/{name}"}

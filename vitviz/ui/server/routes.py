@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-HEALTH = "/health"
+HEALTH, PREVIEW = "/health", "/preview"
 PREFIX = "/gradio_api"
 UPLOAD = f"{PREFIX}/upload"
 MCP = f"{PREFIX}/mcp"
@@ -61,6 +61,7 @@ READ = ("GET", "HEAD")
 ROUTES: tuple[Route, ...] = (
     Route(READ, HEALTH, "monitors and proxies ask whether the app answers"),
     Route(READ, "/", "the page; Gradio asks for its head once it listens", is_short=True),
+    Route(READ, PREVIEW, "pages that show a link ask for its picture", is_short=True),
     Route(READ, f"/static/{NAME}/{NAME}", "the page's script and styles"),
     Route(READ, DEVICE, "the page that computes on the visitor's device", is_short=True),
     Route(READ, f"{DEVICE}{NAME}/{NAME}", "its scripts, kernels, weights and pictures"),

@@ -1,0 +1,124 @@
+"""What a link to an example is shown with where it is posted: the answer in a sentence, and the picture and its map."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from PIL import Image, ImageOps
+
+from vitviz.analysis.analysis import Analysis
+from vitviz.attribution import METHODS
+from vitviz.errors.kinds import VitvizError
+from vitviz.images.encoded import encoded
+from vitviz.models.probability import class_probabilities
+from vitviz.ui.facts import class_names
+from vitviz.ui.holdings import Holdings
+from vitviz.ui.links import read_link
+from vitviz.ui.normalize import normalize, normalize_input, parameters_of
+from vitviz.ui.progress_reports import ExpiredError, Report, no_report
+from vitviz.ui.service import LARGE_FLOPS, AnalysisService
+from vitviz.ui.state import PageState, View
+
+SIZE, MAX_PREVIEWS = (1200, 630), 256
+# The colours of the page's stage, and of a covered square; and the probability from which the page's sentence is sure.
+STAGE, COVER, SURE = "#0b0d12", "#7c7c7c", 0.5
+
+
+class Shown(NamedTuple):
+    """A legal state of a link and the analysis of its first view."""
+
+    state: PageState
+    uid: str
+    analysis: Analysis
+
+
+class Previews:
+    """Makes and keeps previews; the work is that of whoever asks, in their turn.
+
+    Args:
+        service: models, analyses and maps.
+    """
+
+    def __init__(self, service: AnalysisService) -> None:
+        self._service = service
+        self._kept: Holdings[Any] = Holdings(MAX_PREVIEWS)
+
+    async def sentence(self, query: str) -> str | None:
+        """What the model says of a link's picture; None for a link whose preview is the general one."""
+        return await self._made("sentence", query)
+
+    async def picture(self, query: str) -> bytes | None:
+        """A JPEG file of a link's picture with its map, of :data:`SIZE`; None as of :meth:`sentence`."""
+        return await self._made("picture", query)
+
+    async def _shown(self, query: str) -> Shown | None:
+        """What a link shows of an example with the app's own model, at the cost of a small analysis and a quick map."""
+        with suppress(VitvizError):
+            link, start = read_link(query), self._service.start
+            state, view, method = link.state, link.state.views[0], METHODS[link.state.views[0].method]
+            is_about_class = not isinstance(view.parameters.get("target"), Mapping)
+            is_own = view.model == "" and view.step is None and not any(link.missing)
+            if state == PageState() or not (is_own and is_about_class) or method.reports:
+                return None
+            view, _ = normalize_input(view, start)
+            upload = self._service.pictures.upload(view.picture)
+            if view.picture.startswith("example:"):
+                profile = view.color_profile or start.preprocessing.color_profile
+                upload = upload._replace(white=view.white, color_profile=profile)
+                uid, analysis = await self._service.analyze(
+                    start, upload, view.fit, view.resolution, max_flops=LARGE_FLOPS
+                )
+                return Shown(normalize(state, [analysis])[0], uid, analysis)
+        return None
+
+    async def _made(self, kind: str, query: str) -> Any:
+        if (shown := await self._shown(query)) is None:
+            return None
+        key = repr((kind, shown.uid, shown.state.views[0], shown.state.style))
+        if (found := self._kept.get(key)) is None:
+            with suppress(VitvizError, ExpiredError):
+                found = await (self._drawn(shown) if kind == "picture" else self._said(shown))
+                self._kept.put(key, found)
+        return found
+
+    async def _said(self, shown: Shown) -> str:
+        line = self._service.pass_line(shown.analysis)
+        return await self._service.run(
+            line, shown.uid, lambda analysis, _: answer(analysis, shown.state.views[0]), no_report
+        )
+
+    async def _drawn(self, shown: Shown) -> bytes:
+        view, max_bytes = shown.state.views[0], self._service.server_settings.analysis_bytes
+        method, query = METHODS[view.method], view.parameters.get("query")
+        parameters = parameters_of(method, view.parameters, shown.analysis, max_bytes=max_bytes)
+        _, heatmap = await self._service.heatmap(shown.uid, method, parameters)
+
+        def draw(analysis: Analysis, report: Report) -> bytes:
+            picture = heatmap.overlay(shown.state.style, query if isinstance(query, tuple) else None)
+            layout, box = analysis.trace.layout, analysis.prepared.geometry.resized(*picture.size).box
+            left, top, right, bottom = map(round, box)
+            cover = Image.new("L", (layout.grid_width, layout.grid_height))
+            for row, column in view.patches_off:
+                cover.putpixel((column, row), 255)
+            mask = cover.resize((right - left, bottom - top), Image.Resampling.NEAREST)
+            picture.paste(COVER, (left, top, right, bottom), mask)
+            return encoded(ImageOps.pad(picture.convert("RGB"), SIZE, color=STAGE), "JPEG", quality=85)
+
+        return await self._service.run(self._service.small, shown.uid, draw, no_report)
+
+
+def answer(analysis: Analysis, view: View) -> str:
+    """What the model says of a picture without what a view hides, as the page says it."""
+    model = analysis.model
+    if not model.gives_probabilities:
+        return "This model names no classes: ask where it looks."
+    hidden = {"square": len(view.patches_off), "head": len(view.heads_off)}
+    names = " and ".join(f"{count} {name}{'s' * (count != 1)}" for name, count in hidden.items() if count)
+    logits = analysis.switched_off(view.heads_off, view.patches_off).cpu() if names else analysis.logits
+    probability, index = class_probabilities(logits, model.network.config.probability).max(-1)
+    name, known = class_names(model.labels)[int(index)].split(",")[0], f"the {len(model.labels):,} things it knows"
+    if probability >= SURE:
+        return f"{f'Without {names}: of' if names else 'Of'} {known}: {name}, {float(probability):.0%}."
+    return f"{f'Without {names}: of' if names else 'Not sure. Closest of'} {known}: {name} ({float(probability):.0%})."
