@@ -25,6 +25,8 @@ def test_the_app_is_launched_where_it_is_told(launched: list[tuple[Model, dict[s
     ]
     assert [model.name for model, _ in launched] == [BUNDLED[0]] * 2
     capsys.readouterr()
+    assert main(["app", "nowhere"]) == 2
+    assert capsys.readouterr().err.startswith("vitviz: 'nowhere': neither a checkpoint's name")
     assert main(["app", "--port", "70000"]) == 2
     assert capsys.readouterr().err.startswith("vitviz: port 70000: expected 1 to 65535")
 

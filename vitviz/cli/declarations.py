@@ -17,6 +17,7 @@ from vitviz.cli.options import (
     IMAGE,
     MAP_GRAMMAR,
     ONE_CHECKPOINT,
+    OPENED,
     PICTURES,
     READING,
     RESOLUTION,
@@ -313,6 +314,7 @@ def commands() -> list[Command]:
             "app",
             "start the app in the browser",
             "starting:run",
+            OPENED,
             *CHECKPOINT,
             option("--host", help="address to listen on (default: GRADIO_SERVER_NAME, or 127.0.0.1)"),
             option(

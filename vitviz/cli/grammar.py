@@ -63,7 +63,9 @@ class Command:
     @property
     def needs_arguments(self) -> bool:
         """Whether it does nothing without further words."""
-        return any(not flags[0].startswith("-") for flags, _ in self.arguments)
+        return any(
+            not flags[0].startswith("-") and settings.get("default") is None for flags, settings in self.arguments
+        )
 
     def separator(self, parameter: str) -> str:
         """What stands between the two numbers of a pair."""

@@ -9,11 +9,12 @@ from vitviz.ui.environment import listening_address
 from vitviz.worker import require_forks
 
 
-def run(host: str | None, port: int | None, **load_options: Any) -> None:
+def run(host: str | None, port: int | None, model: str = "", **load_options: Any) -> None:
     """Serve the app until it is ended."""
+    load_options["checkpoint"] = model or load_options["checkpoint"]
     require_forks()
     listening_address(host, port)
-    model = load_with_bar(**load_options)
+    start = load_with_bar(**load_options)
     # Importing the app takes seconds, so a wrong path or option is refused first.
     from vitviz.ui import build_demo, serve
     from vitviz.ui.hosting import set_up_process
@@ -21,4 +22,4 @@ def run(host: str | None, port: int | None, **load_options: Any) -> None:
 
     server_settings = ServerSettings.of()
     set_up_process(server_settings.threads, server_settings.app_bytes)
-    serve(build_demo(model, server_settings), server_name=host, server_port=port)
+    serve(build_demo(start, server_settings), server_name=host, server_port=port)
