@@ -11,10 +11,9 @@ from vitviz.worker import require_forks
 
 def run(host: str | None, port: int | None, model: str = "", **load_options: Any) -> None:
     """Serve the app until it is ended."""
-    load_options["checkpoint"] = model or load_options["checkpoint"]
     require_forks()
     listening_address(host, port)
-    start = load_with_bar(**load_options)
+    start = load_with_bar(**load_options | ({"checkpoint": model} if model else {}))
     # Importing the app takes seconds, so a wrong path or option is refused first.
     from vitviz.ui import build_demo, serve
     from vitviz.ui.hosting import set_up_process
