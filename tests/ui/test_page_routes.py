@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import io
 import json
@@ -21,13 +22,16 @@ from starlette.testclient import TestClient
 import vitviz
 from tests.support.example import EXAMPLE
 from tests.support.visits import PAGE
+from tests.support.waiting import HANG_SECONDS
 from vitviz import Analysis
 from vitviz.errors.kinds import VitvizError
+from vitviz.ui import page_routes
 from vitviz.ui.explorer.app import static_version
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.image_bytes import as_png
 from vitviz.ui.packs import pack
 from vitviz.ui.page_routes import PageRoutes
+from vitviz.ui.previews import Previews
 from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.explanations import HANDLERS
 from vitviz.ui.server.files import MIN_BYTES
@@ -44,7 +48,9 @@ def handlers(service: AnalysisService) -> Handlers:
 
 
 @pytest.fixture
-def client(handlers: Handlers) -> Iterator[TestClient]:
+def client(handlers: Handlers, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    # On a slow machine, too.
+    monkeypatch.setattr(page_routes, "SENTENCE_SECONDS", HANG_SECONDS)
     errors: Any = {VitvizError: HANDLERS[VitvizError]}
     # Without an event loop that stays, each request would have one of its own.
     with TestClient(Starlette(routes=PageRoutes(handlers).routes, exception_handlers=errors)) as found:
@@ -127,6 +133,14 @@ def test_any_other_link_has_the_general_preview(client: TestClient, uid: str, qu
     assert about["title"] == "vitviz" and about["image"].endswith("preview.jpg")
     with pytest.raises(RequestError, match="no such file"):
         client.get(f"/preview?{query}")
+
+
+def test_a_page_does_not_wait_for_the_sentence_of_its_link(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    query = "method=rollout&example=coffee.jpg"
+    assert meta(client, query)["title"] != "vitviz"
+    monkeypatch.setattr(page_routes, "SENTENCE_SECONDS", 0)
+    monkeypatch.setattr(Previews, "sentence", lambda self, query: asyncio.Event().wait())
+    assert meta(client, query)["title"] == "vitviz"
 
 
 def test_a_link_is_only_text_in_its_preview(client: TestClient) -> None:

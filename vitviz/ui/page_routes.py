@@ -57,6 +57,8 @@ PAGE_LEVEL = 6
 NO_CACHE = {"cache-control": "no-cache"}
 # The address has the version of the content.
 IMMUTABLE = {"cache-control": "public, max-age=31536000, immutable"}
+# For which a page waits for the sentence of its link.
+SENTENCE_SECONDS = 2.0
 # The picture of a link; another version of the app may draw another one.
 DRAWN = {"cache-control": "public, max-age=3600"}
 # A file of an analysis never changes, and is nobody else's.
@@ -108,7 +110,10 @@ class PageRoutes:
         # A proxy that is not trusted has no such header here.
         host = request.headers.get("x-forwarded-host", "").split(",")[0].strip() or request.base_url.netloc
         key = start["views"][0]["uid"], str(request.base_url.replace(netloc=host))
-        title = await self._previews.sentence(request.url.query)
+        sentence = asyncio.ensure_future(self._previews.sentence(request.url.query))
+        # Nobody waits longer for the page itself; whoever asks next finds it.
+        await asyncio.wait([sentence], timeout=SENTENCE_SECONDS)
+        title = sentence.result() if sentence.done() else None
         about = () if title is None else (title, f"{PREVIEW[1:]}?{request.url.query}")
         if about or self._html is None or self._html[0] != key:
             page = await self._threads.run(
