@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -104,7 +105,8 @@ def compare(
         maps: those of this analysis, by method, that exist already with these parameters and target; they are not
             computed again, and the others are put there.
         report_scores: receives the comparison of the methods that are measured so far, those that take long last: after
-            the first metric of each and after its last, without `chance` until this is measured.
+            the first metric of each, without its correlation (NaN), and after its last; without `chance` until this is
+            measured.
 
     Raises:
         MethodError: the model has no such class, there is no such metric or method, a parameter is out of range, or the
@@ -152,21 +154,25 @@ def compare(
         curves = step(needed, analysis.faithfulness, heatmaps, class_or_target, seed=seed, **options)
         return {metric: curves[metric][name].area for metric in metrics}
 
-    randomized = randomized_analysis(analysis, seed)
+    randomized: Analysis | None = None
     for name in sorted(names, key=lambda name: passes[name]):
         if passes[name] > 1:
             chance = chance or areas(RANDOM, {}, metrics)
         if name not in maps:
             maps[name] = compute_map(name, analysis)
-        shares, found = _shares(maps[name]), dict[str, float]()
-        correlation = rank_correlation(shares.values, compute_map(name, randomized).values)
+        shares, found, correlation = _shares(maps[name]), dict[str, float](), math.nan
         # The first score is soon there.
         for part in (metrics[:1], metrics[1:]):
+            if math.isnan(correlation) and (found or not metrics):
+                randomized = randomized or randomized_analysis(analysis, seed)
+                correlation = rank_correlation(shares.values, compute_map(name, randomized).values)
             found = found | areas(name, {name: shares}, part)
             results[name] = MethodResult(name, shares, found, correlation)
             so_far = tuple(results[each] for each in names if each in results)
             comparison = Comparison(class_or_target, score.name, so_far, chance)
             report_scores(comparison)
+            # Whoever shows both hears of them now, and not when the next computation gets on.
+            report(Progress(done, total))
     return replace(comparison, chance=chance or areas(RANDOM, {}, metrics))
 
 

@@ -167,7 +167,7 @@ export class Panels {
   drawScores() {
     if (find("compare-order").value) return this.drawCards();
     for (const card of find("cards").children) {
-      const was = card.lastElementChild, scores = scoresOf(card.dataset.method, this.comparison, was.open);
+      const was = card.lastElementChild.lastElementChild, scores = scoresOf(card.dataset.method, this.comparison, was.open);
       if (!was.isEqualNode(scores)) was.replaceWith(scores);
     }
   }
@@ -342,7 +342,7 @@ function scoresOf(method, { scores, failure }, isUnfolded) {
     const { name } = metric, beside = name in beats ? `, ${beats[name] ? "better" : "worse"} than chance (${digits(chance[name])})` : "";
     return [`${metric.title} ${metric.lower_is_better ? "↓" : "↑"}`, digits(areas[name]) + beside, metric.interpretation];
   });
-  rows.push([
+  if (known === metrics.length) rows.push([
     "Weights shuffled",
     correlation === null
       ? "no rank correlation: one of the two maps is the same everywhere"
