@@ -80,6 +80,24 @@ def test_it_opens_with_a_map_that_answers_the_hand_and_few_words_and_controls(
         page.close()
 
 
+@pytest.mark.parametrize("size", [(1440, 900), (390, 844), (720, 450)], ids=str)
+def test_nothing_moves_while_it_opens(browser: Browser, address: str, size: tuple[int, int]) -> None:
+    page = new_page(browser)
+    page.add_init_script("""new PerformanceObserver((list) => {
+        for (const { value, sources } of list.getEntries())
+            (window.shifts ??= []).push([value, sources.map(({ node }) => node?.className)]);
+    }).observe({ type: "layout-shift", buffered: true });""")
+    try:
+        page.set_viewport_size({"width": size[0], "height": size[1]})
+        page.goto(address)
+        settle(page)
+        shifts = page.evaluate("window.shifts ?? []")
+        # The names in the header and the tokens get their widths with their texts.
+        assert sum(value for value, _ in shifts) < 0.03, shifts
+    finally:
+        page.close()
+
+
 # Squares without which the model is not sure, and says so in many words.
 LONG = [[row, column] for row in range(2, 9) for column in range(2, 9)]
 
