@@ -38,8 +38,6 @@ gc.disable()
 # The small networks of the tests are slower on several threads, whose waiting takes a processor from other tests, too.
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# MKL keeps memory under a lock, which a process that is forked while another thread computes would hold for ever.
-os.environ.setdefault("MKL_DISABLE_FAST_MM", "1")
 # Lets its processes import transformers beside any build of torch.
 shared_worker().preload = ("tests.torchvision_names", "tests.support.priorities:keep", *shared_worker().preload)
 # What a test logs is not printed: some look at all that is.

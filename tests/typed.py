@@ -48,7 +48,7 @@ def typos(model: vitviz.Model, analysis: vitviz.Analysis, image: Path) -> None:
     analysis.overlay()  # type: ignore[attr-defined]
     model.eval()  # type: ignore[attr-defined]
     model(torch.zeros(1, 3, 112, 112))  # type: ignore[operator]
-    model.network(torch.zeros(1, 3, 112, 112), weights=True)  # type: ignore[call-arg, call-overload]
+    model.network(torch.zeros(1, 3, 112, 112), weights=True)  # type: ignore[call-arg]
     analysis.rollout().plot()  # type: ignore[attr-defined]
     vitviz.rollout(image)  # type: ignore[attr-defined]
     vitviz.Style(colormap="jet")  # type: ignore[arg-type]

@@ -60,11 +60,12 @@ class Host(ModuleType):
         ours, theirs = context.Pipe()
 
         def serve() -> None:
+            # OpenMP would wait for threads that were not forked, and MKL as a thread of the fork ends.
+            pool = ThreadPoolExecutor(1)
             while content := theirs.recv_bytes():
-                # OpenMP would wait for threads that were not forked.
-                with ThreadPoolExecutor(1) as pool:
-                    found = pool.submit(function, *pickle.loads(content)).result()
+                found = pool.submit(function, *pickle.loads(content)).result()
                 theirs.send_bytes(pickle.dumps((os.getpid(), found)))
+            os._exit(0)
 
         process = context.Process(target=serve, daemon=True)
         process.start()
