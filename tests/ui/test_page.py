@@ -98,6 +98,25 @@ def test_nothing_moves_while_it_opens(browser: Browser, address: str, size: tupl
         page.close()
 
 
+@pytest.mark.parametrize("event", ["change", "drop", "paste"])
+def test_another_picture_ends_the_opening(browser: Browser, address: str, event: str) -> None:
+    page = new_page(browser)
+    page.emulate_media(reduced_motion="no-preference")
+    # It does not end by itself.
+    page.add_init_script("""addEventListener("DOMContentLoaded", () => {
+        const sheet = new CSSStyleSheet();
+        sheet.replaceSync(".vx-opening * { animation-play-state: paused !important; }");
+        document.adoptedStyleSheets = [sheet];
+    });""")
+    try:
+        page.goto(address)
+        expect(page.locator(".vx-opening")).to_have_count(1)
+        page.locator(".vx").dispatch_event(event)
+        expect(page.locator(".vx-opening")).to_have_count(0)
+    finally:
+        page.close()
+
+
 # Squares without which the model is not sure, and says so in many words.
 LONG = [[row, column] for row in range(2, 9) for column in range(2, 9)]
 

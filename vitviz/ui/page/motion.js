@@ -4,7 +4,7 @@ import { contextOf, create, svgPart } from "./dom.js";
 
 const SEEN = "vitviz-opening-seen";
 // Whatever the visitor does ends it.
-export const TOUCHES = ["pointerdown", "pointermove", "keydown", "wheel"];
+export const TOUCHES = ["pointerdown", "pointermove", "keydown", "wheel", "change", "drop", "paste"];
 
 /**
  * What a stage shows now lies over what it shows next, and fades.
