@@ -16,8 +16,8 @@ from vitviz.cli.options import (
     EXPLORED,
     IMAGE,
     MAP_GRAMMAR,
+    MODEL,
     ONE_CHECKPOINT,
-    OPENED,
     PICTURES,
     READING,
     RESOLUTION,
@@ -314,7 +314,7 @@ def commands() -> list[Command]:
             "app",
             "start the app in the browser",
             "starting:run",
-            OPENED,
+            MODEL,
             *CHECKPOINT,
             option("--host", help="address to listen on (default: GRADIO_SERVER_NAME, or 127.0.0.1)"),
             option(

@@ -93,7 +93,7 @@ CHECKPOINT = (
     ),
     *FACT_OPTIONS,
 )
-OPENED = option("model", type=file, nargs="?", default="", metavar="MODEL", help="instead of --checkpoint")
+MODEL = option("model", type=file, nargs="?", default="", metavar="MODEL", help="instead of --checkpoint")
 RESOLUTION = option(
     "--resolution",
     type=int,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 
-def counted(images: Iterable[Path], report: Callable[[int], None] | None) -> Iterator[Path]:
+def count_images(images: Iterable[Path], report: Callable[[int], None] | None) -> Iterator[Path]:
     """The images; after each, ``report`` receives the number of those that are finished."""
     for number, path in enumerate(images):
         yield path

@@ -10,7 +10,7 @@ import torch
 
 from vitviz.analysis.encoder import analyze
 from vitviz.attention.trace import AttentionTrace
-from vitviz.evaluation.counting import counted
+from vitviz.evaluation.counting import count_images
 from vitviz.weights import Model
 
 
@@ -90,7 +90,7 @@ def measure_heads_over(
         ImageError: an image cannot be opened.
         ConfigError: there is no such resolution.
     """
-    rows = [measure_heads(analyze(path, model, resolution=resolution).trace) for path in counted(images, report)]
+    rows = [measure_heads(analyze(path, model, resolution=resolution).trace) for path in count_images(images, report)]
     return {name: torch.stack([row[name] for row in rows]) for name in MEASURES}
 
 

@@ -14,7 +14,7 @@ from vitviz.analysis.encoder import analyze
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import MethodName
 from vitviz.errors.kinds import DataError, MethodError
-from vitviz.evaluation.counting import counted
+from vitviz.evaluation.counting import count_images
 from vitviz.evaluation.randomization import cascade, method_names, steps
 from vitviz.images.kinds import left_out, picture_files, why_left_out
 from vitviz.metrics.faithfulness import METRIC_NAMES, METRICS, RANDOM, MetricName, faithfulness
@@ -108,7 +108,7 @@ def areas(
     """
     method_list = methods_for(model, methods)
     rows: list[dict[str, dict[str, float]]] = []
-    for number, path in enumerate(counted(images, report)):
+    for number, path in enumerate(count_images(images, report)):
         analysis = analyze(path, model, resolution=resolution)
         maps: dict[str, torch.Tensor] = {name: analysis.map(name).values for name in method_list}
         target = int(analysis.logits.argmax())
@@ -171,7 +171,7 @@ def cascades(
     names = None if methods is None else list(methods)
     rows = [
         cascade(analyze(path, model, resolution=resolution), names, seed=number)
-        for number, path in enumerate(counted(images, report))
+        for number, path in enumerate(count_images(images, report))
     ]
     return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from vitviz.analysis.encoder import analyze
 from vitviz.errors.kinds import DataError
-from vitviz.evaluation.counting import counted
+from vitviz.evaluation.counting import count_images
 from vitviz.images.opening import open_image
 from vitviz.visualization.regions import patch_shares
 from vitviz.weights import Model
@@ -121,7 +121,7 @@ def attention_on_objects(
     """
     areas, heads, rollouts, paths = [], [], [], []
     query = ""
-    for path in counted(images, report):
+    for path in count_images(images, report):
         mask = outline(open_image(path, str(path)))
         if mask is not None:
             analysis = analyze(path, model, resolution=resolution)

@@ -184,7 +184,8 @@ def _randomized_models(model: Model, seed: int, by_layer: bool = True) -> Iterat
     """One copy of a model, shuffled further at each step; use it before advancing the iterator."""
     network, parts = model.network.copy_in_parts()
     if by_layer and len(parts) == 1:
-        raise MethodError(f"{model.name}: its layers share weights, or cannot be told apart; expected layers=None")
+        reason = "its layers share weights, or no weight is known to be of one"
+        raise MethodError(f"{model.name}: {reason}; expected layers=None")
     # The card's accuracy no longer holds.
     copy = replace(model, name=f"{model.name}, randomised", network=network, card={})
     # On the CPU, so that the same seed gives the same weights on every device.

@@ -98,7 +98,8 @@ def switched_off(
             legal = f"layers 0 to {config.depth - 1} and heads 0 to {config.heads - 1}"
             raise QueryError(f"layer {number}, head {head}: this model has {legal}")
         mask[number, head] = 0
-    hidden = {layout.index(patch) for patch in pairs("patches", patches, "row and column", QueryError)}
+    cells = pairs("patches", patches, "row and column", QueryError)
+    hidden = {layout.index(cell) - layout.prefix_count for cell in cells}
     if len(hidden) == layout.patch_count:
         raise QueryError(f"all {layout.patch_count} patches are off: expected at least one that is on")
     return network.without(pixels, mask, [hidden], output)[0]
@@ -112,8 +113,7 @@ def without_patches(network: Network, pixels: torch.Tensor, sets: Sequence[Colle
         network, pixels: as :func:`switched_off` takes them.
         sets: numbers of patches, row by row; as many in each set.
     """
-    layout = network.config.layout(*pixels.shape[-2:])
-    return network.without(pixels, patches=[{layout.prefix_count + patch for patch in each} for each in sets])
+    return network.without(pixels, patches=sets)
 
 
 @without_autocast()

@@ -110,7 +110,7 @@ class FlipSearch:
         chosen = self.first if self.to is None else self.to
         others = torch.cat([scores[:, :chosen], scores[:, chosen + 1 :]], 1)
         leads = scores[:, chosen] - others.amax(1)
-        # Of one class against the best of the others, whichever of the two is asked for.
+        # With no class to reach, any other one may be ahead of the first.
         return -leads if self.to is None else leads
 
     def _probabilities(self, sets: Sequence[Collection[int]]) -> torch.Tensor:

@@ -29,7 +29,7 @@ def without(
         network: in evaluation mode.
         pixels: ``"1 channel height width"``.
         head_mask: ``"layer head"``, factor of each head's output; None for all heads.
-        patches: token numbers of patches, as many in each set.
+        patches: numbers of patches, row by row; as many in each set.
         output: as in :meth:`vitviz.VisionTransformer.read`.
 
     Returns:
@@ -37,7 +37,8 @@ def without(
     """
     with torch.inference_mode():
         tokens, layout = network.embed(pixels.to(network.device))
-        remaining = [[token for token in range(layout.token_count) if token not in hidden] for hidden in patches]
+        prefix, tokens_in_order = layout.prefix_count, range(layout.token_count)
+        remaining = [[token for token in tokens_in_order if token - prefix not in hidden] for hidden in patches]
         indices = torch.tensor(remaining, device=tokens.device)
         angles = network.angles(layout)
         if angles is not None:

@@ -37,10 +37,10 @@ NetworkConfig: TypeAlias = "ViTConfig | ModuleConfig | GivenConfig"
 
 
 class Network(Protocol):
-    """A network that encodes images into traces and answers what methods, probes and pages ask.
+    """A network that encodes images into traces and answers the questions of methods, probes and pages.
 
-    Pixels are ``"batch channel height width"``, normalised as the network was trained; where a single image is asked
-    for, the batch is 1. Tokens are ``"batch token width"`` in the order of the layout.
+    Pixels are ``"batch channel height width"``, normalised as the network was trained; of a single image, the batch is
+    1. Tokens are ``"batch token width"`` in the order of the layout.
 
     Raises:
         MethodError: from whatever a network cannot do.
@@ -112,7 +112,7 @@ class Network(Protocol):
     ) -> torch.Tensor:
         """The output of a single image without heads, whose factors are ``"layer head"``, and each set of patches.
 
-        Patches are token numbers, as many in each set; no token attends to them. The result has a row for each set.
+        Patches are numbered row by row, as many in each set; no token attends to them. The result has a row for each.
         """
 
     @property
@@ -127,7 +127,7 @@ class Network(Protocol):
     def copy_in_parts(self) -> tuple[Network, list[list[nn.Parameter]]]:
         """A frozen copy, and its parameters from the top down: above the layers, of each layer, below them.
 
-        All are one part if the layers cannot be told apart.
+        All are one part if no parameter is known to be of one layer.
         """
 
     def to(self, device: torch.device) -> Any:

@@ -60,7 +60,7 @@ IMMUTABLE = {"cache-control": "public, max-age=31536000, immutable"}
 # For which a page waits for the sentence of its link.
 SENTENCE_SECONDS = 2.0
 # The picture of a link; another version of the app may draw another one.
-DRAWN = {"cache-control": "public, max-age=3600"}
+PICTURE_HEADERS = {"cache-control": "public, max-age=3600"}
 # A file of an analysis never changes, and is nobody else's.
 KEPT = {"cache-control": "private, max-age=31536000, immutable"}
 # Proxies pass on each line as it comes.
@@ -129,7 +129,7 @@ class PageRoutes:
         picture = await self._previews.picture(request.url.query)
         if picture is None:
             raise RequestError(404, NO_FILE)
-        return Response(picture, headers=DRAWN, media_type="image/jpeg")
+        return Response(picture, headers=PICTURE_HEADERS, media_type="image/jpeg")
 
     async def _health(self, request: Request) -> Response:
         return JSONResponse({"status": "ok", "version": __version__, "model": self._service.start.name})

@@ -26,7 +26,7 @@ SIZE, MAX_PREVIEWS = (1200, 630), 256
 STAGE, COVER, SURE = "#0b0d12", "#7c7c7c", 0.5
 
 
-class Shown(NamedTuple):
+class LinkView(NamedTuple):
     """A legal state of a link and the analysis of its first view."""
 
     state: PageState
@@ -43,17 +43,17 @@ class Previews:
 
     def __init__(self, service: AnalysisService) -> None:
         self._service = service
-        self._kept: Holdings[Any] = Holdings(MAX_PREVIEWS)
+        self._cache: Holdings[Any] = Holdings(MAX_PREVIEWS)
 
     async def sentence(self, query: str) -> str | None:
         """What the model says of a link's picture; None for a link whose preview is the general one."""
-        return await self._made("sentence", query)
+        return await self._preview("sentence", query)
 
     async def picture(self, query: str) -> bytes | None:
         """A JPEG file of a link's picture with its map, of :data:`SIZE`; None as of :meth:`sentence`."""
-        return await self._made("picture", query)
+        return await self._preview("picture", query)
 
-    async def _shown(self, query: str) -> Shown | None:
+    async def _link_view(self, query: str) -> LinkView | None:
         """What a link shows of an example with the app's own model, at the cost of a small analysis and a quick map."""
         with suppress(VitvizError):
             link, start = read_link(query), self._service.start
@@ -70,33 +70,33 @@ class Previews:
                 uid, analysis = await self._service.analyze(
                     start, upload, view.fit, view.resolution, max_flops=LARGE_FLOPS
                 )
-                return Shown(normalize(state, [analysis])[0], uid, analysis)
+                return LinkView(normalize(state, [analysis])[0], uid, analysis)
         return None
 
-    async def _made(self, kind: str, query: str) -> Any:
-        if (shown := await self._shown(query)) is None:
+    async def _preview(self, kind: str, query: str) -> Any:
+        if (link_view := await self._link_view(query)) is None:
             return None
-        key = repr((kind, shown.uid, shown.state.views[0], shown.state.style))
-        if (found := self._kept.get(key)) is None:
+        key = repr((kind, link_view.uid, link_view.state.views[0], link_view.state.style))
+        if (found := self._cache.get(key)) is None:
             with suppress(VitvizError, ExpiredError):
-                found = await (self._drawn(shown) if kind == "picture" else self._said(shown))
-                self._kept.put(key, found)
+                found = await (self._picture(link_view) if kind == "picture" else self._sentence(link_view))
+                self._cache.put(key, found)
         return found
 
-    async def _said(self, shown: Shown) -> str:
-        line = self._service.pass_line(shown.analysis)
+    async def _sentence(self, link_view: LinkView) -> str:
+        line = self._service.pass_line(link_view.analysis)
         return await self._service.run(
-            line, shown.uid, lambda analysis, _: answer(analysis, shown.state.views[0]), no_report
+            line, link_view.uid, lambda analysis, _: answer(analysis, link_view.state.views[0]), no_report
         )
 
-    async def _drawn(self, shown: Shown) -> bytes:
-        view, max_bytes = shown.state.views[0], self._service.server_settings.analysis_bytes
+    async def _picture(self, link_view: LinkView) -> bytes:
+        view, max_bytes = link_view.state.views[0], self._service.server_settings.analysis_bytes
         method, query = METHODS[view.method], view.parameters.get("query")
-        parameters = parameters_of(method, view.parameters, shown.analysis, max_bytes=max_bytes)
-        _, heatmap = await self._service.heatmap(shown.uid, method, parameters)
+        parameters = parameters_of(method, view.parameters, link_view.analysis, max_bytes=max_bytes)
+        _, heatmap = await self._service.heatmap(link_view.uid, method, parameters)
 
         def draw(analysis: Analysis, report: Report) -> bytes:
-            picture = heatmap.overlay(shown.state.style, query if isinstance(query, tuple) else None)
+            picture = heatmap.overlay(link_view.state.style, query if isinstance(query, tuple) else None)
             layout, box = analysis.trace.layout, analysis.prepared.geometry.resized(*picture.size).box
             left, top, right, bottom = map(round, box)
             cover = Image.new("L", (layout.grid_width, layout.grid_height))
@@ -106,7 +106,7 @@ class Previews:
             picture.paste(COVER, (left, top, right, bottom), mask)
             return encoded(ImageOps.pad(picture.convert("RGB"), SIZE, color=STAGE), "JPEG", quality=85)
 
-        return await self._service.run(self._service.small, shown.uid, draw, no_report)
+        return await self._service.run(self._service.small, link_view.uid, draw, no_report)
 
 
 def answer(analysis: Analysis, view: View) -> str:

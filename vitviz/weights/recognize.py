@@ -36,9 +36,9 @@ ADAPTER = re.compile(
     r"\.(?:base_layer|parametrizations\.\w{1,50}\.\d{1,3}\.lora_\w)|\.((?:lora|hada|lokr|ia3|vera|oft|boft)_\w)"
 )
 # Names that wrappers of training put between the parts of a key.
-WRAPPED = re.compile(r"(?:_checkpoint_wrapped_module|_fsdp_wrapped_module)\.")
+WRAPPERS = re.compile(r"(?:_checkpoint_wrapped_module|_fsdp_wrapped_module)\.")
 # Parts of keys from which a weight is computed when a module runs, and what makes it a plain one.
-COMPUTED = {
+WEIGHT_PARTS = {
     "weight_mask": "torch.nn.utils.prune.remove(module, 'weight')",
     ".parametrizations.": "torch.nn.utils.parametrize.remove_parametrizations(module, 'weight')",
 }
@@ -75,7 +75,7 @@ def recognize(file: WeightFile, sidecars: Sidecars, stated: Stated) -> MatchedCh
         UnknownFamilyError: no family has such keys, or the family lacks some of them.
         CheckpointError: the file lacks keys of the family, or there is no family of that name.
     """
-    groups = {name: {WRAPPED.sub("", key): each for key, each in group.items()} for name, group in file.groups.items()}
+    groups = {name: {WRAPPERS.sub("", key): each for key, each in group.items()} for name, group in file.groups.items()}
     file = replace(file, groups=groups)
     _refuse_adapted(file)
     families = _possible_families(file, sidecars, stated)
@@ -332,11 +332,11 @@ def _refusal(file: WeightFile, families: Sequence[Family]) -> str:
     # A language model may contain a vision tower.
     if foreign_kind and not (nearest and foreign_kind == LANGUAGE_MODEL):
         return f"{file.name}: this is {foreign_kind}"
-    computed = next(((key, part) for key in keys for part in COMPUTED if part in key), None)
+    computed = next(((key, part) for key in keys for part in WEIGHT_PARTS if part in key), None)
     if computed is not None:
         key, part = computed
         reason = f"{quote(key)} is a part of a weight that its module computes when it runs"
-        return f"{file.name}: {reason}; expected the state_dict() after {COMPUTED[part]} for each such module"
+        return f"{file.name}: {reason}; expected the state_dict() after {WEIGHT_PARTS[part]} for each such module"
     if nearest:
         candidates = " or ".join(f"{family.title}, missing {listing(missing)}" for family, missing in nearest)
         return f"{file.name}: most of its keys are those of {candidates}"

@@ -20,7 +20,7 @@ from vitviz.models.capture.facts import NO_STREAM, ModuleConfig, ModuleFacts, Si
 from vitviz.models.capture.gradients import captured_features, captured_gradients
 from vitviz.models.capture.interception import Interception
 from vitviz.models.capture.legrad import captured_layer_gradients
-from vitviz.models.capture.outputs import first_output, is_vector, observed, primary_output
+from vitviz.models.capture.outputs import first_output, is_vector, observation_errors, primary_output
 from vitviz.models.capture.reading import describe_reading, verify_cls
 from vitviz.models.capture.recording import Recording
 from vitviz.models.capture.residual import ResidualStream, StreamTap, call_output, output_of_tokens
@@ -219,9 +219,8 @@ class CapturedNetwork:
     @cached_property
     def why_no_hiding(self) -> str | None:
         """Why :meth:`without` cannot leave patches out, tried on noise of its own size; None if it can."""
-        layout = self.config.layout(*self.facts.image_size)
         try:
-            self.without(self.noise(*self.facts.image_size), patches=[{layout.index((0, 0))}])
+            self.without(self.noise(*self.facts.image_size), patches=[{0}])
         except MethodError as error:
             return str(error)
         return None
@@ -294,7 +293,7 @@ class CapturedNetwork:
             grid = self.facts.grid(*size)
             with self.running(image) as inputs:
                 self._try(inputs)
-                with observed(self.name):
+                with observation_errors(self.name):
                     verified = self._verify(inputs, grid)
             self._verified[key] = verified
         return self._verified[key]

@@ -49,7 +49,7 @@ def first_output(
 
 
 @contextmanager
-def observed(name: str) -> Iterator[None]:
+def observation_errors(name: str) -> Iterator[None]:
     """Turns any error of a pass that is observed, and that ran without, into a :class:`ConfigError`.
 
     Args:

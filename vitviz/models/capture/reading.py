@@ -70,14 +70,14 @@ def describe_reading(
     does, needs no word: its change with two tokens is the sum of its changes with each.
     """
     last, count = len(verified.calls) - 1, len(verified.places[-1].index)
+    if reads_cls or verified.pooling_call is not None:
+        return ()
     output = partial(_marked_output, run, pixels, verified)
-    reference = output(())
-    if reads_cls or verified.pooling_call is not None or not is_vector(reference):
+    if not is_vector(reference := output(())):
         return ()
     if torch.equal(output(range(count)), reference):
-        return (
-            f"the output does not read layer {last}, the last; end_layer={last - 1} ends maps of all layers below it",
-        )
+        below = f"; end_layer={last - 1} ends maps of all layers below it" if last else ""
+        return (f"the output does not read layer {last}, the last{below}",)
     if verified.others:
         # They are named already.
         return ()

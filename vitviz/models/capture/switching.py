@@ -63,7 +63,7 @@ def captured_without(
         network: the captured module.
         pixels: ``"1 channel height width"``.
         head_mask: ``"layer head"``, factor of each head's output; None for all heads.
-        patches: token indices of patches to which no token attends, as if their scores were minus infinity.
+        patches: numbers of patches, row by row, to which no token attends, as if their scores were minus infinity.
         output: as in :meth:`CapturedNetwork.output`.
 
     Returns:
@@ -72,8 +72,9 @@ def captured_without(
     Raises:
         MethodError: the module does not expose this output, or also reads hidden patches outside attention.
     """
-    mask = _all_heads(network) if head_mask is None else head_mask
-    return torch.cat([_output_without(network, pixels, mask, hidden, output) for hidden in patches])
+    mask, prefix = _all_heads(network) if head_mask is None else head_mask, len(network.config.prefix)
+    sets = [{prefix + patch for patch in hidden} for hidden in patches]
+    return torch.cat([_output_without(network, pixels, mask, hidden, output) for hidden in sets])
 
 
 def captured_head_scores(

@@ -17,7 +17,7 @@ from vitviz.errors.messages import describe
 from vitviz.images.preprocessing import Preprocessing, why_not_channels
 from vitviz.models.capture import ModuleFacts
 from vitviz.models.capture.network import CapturedNetwork
-from vitviz.models.capture.outputs import first_output, is_vector, observed, primary_output
+from vitviz.models.capture.outputs import first_output, is_vector, observation_errors, primary_output
 from vitviz.models.capture.state import check_device, check_state, device_of, dtype_of
 from vitviz.models.devices import usable_device
 from vitviz.weights.architectures import architecture_of_module
@@ -141,7 +141,7 @@ def load_module(
             questions.add(patch_size_not_stated(None))
         questions.ask(partial(prepare, (224, 224), (16, 16), channels))
         raise _with_architecture(module, name, questions.error())
-    with observed(name):
+    with observation_errors(name):
         stages = module_stages(module, forward_function, zeros, len(tokens or ()))
     found_patch = stated_patch or find_patch_size(module, size)
     if found_patch is None and not stages.grids:
