@@ -46,9 +46,13 @@ def seen(request: pytest.FixtureRequest, make_model: MakeModel, monkeypatch: pyt
 
 
 @pytest.fixture
-def service(make_model: MakeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AnalysisService:
+def service(
+    make_model: MakeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> AnalysisService:
+    """Of a small random model, or of that whose fixture a test names."""
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    return AnalysisService(make_model())
+    name = getattr(request, "param", None)
+    return AnalysisService(make_model() if name is None else request.getfixturevalue(name))
 
 
 @pytest.fixture

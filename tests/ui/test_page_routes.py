@@ -25,7 +25,7 @@ from tests.support.visits import PAGE
 from tests.support.waiting import HANG_SECONDS
 from vitviz import Analysis
 from vitviz.errors.kinds import VitvizError
-from vitviz.ui import page_routes
+from vitviz.ui import facts, page_routes
 from vitviz.ui.explorer.app import static_version
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.image_bytes import as_png
@@ -111,6 +111,28 @@ def test_a_link_to_an_example_is_shown_with_its_answer_and_its_map(
     assert client.get(f"/preview?{query}").status_code == 200 and meta(client, query) == about
 
 
+@pytest.mark.parametrize("service", ["bundled"], indirect=True)
+def test_below_the_answer_stands_what_the_page_says_below_it(client: TestClient, handlers: Handlers) -> None:
+    analysis = vitviz.analyze(resources("assets") / "chelsea.jpg", handlers.service.start)
+    look, flip = facts.far_look(analysis, "chelsea.jpg"), analysis.flip(random_orders=0)
+    assert look is not None
+    row, column = look["query"]
+    far = f"example=chelsea.jpg&method=attention&p.layer={look['layer']}&p.head={look['head']}&p.query={row}.{column}"
+    assert meta(client, far)["description"] == look["sentence"]
+    # Of no far look, and of the covered squares, what covering changes.
+    covered = ";".join(f"{row}.{column}" for row, column in flip.patches)
+    cover, turned, without = (
+        meta(client, query)["description"]
+        for query in (
+            "example=chelsea.jpg&method=relevance",
+            f"{far}&p.direction=column",
+            f"{far}&patches-off={covered}",
+        )
+    )
+    assert cover.startswith("Cover ") and str(flip).endswith(f" {cover}") and turned == cover
+    assert without == cover.replace("Cover", "Without").replace(" and it", ", it")
+
+
 @pytest.mark.parametrize(
     "query",
     [
@@ -139,7 +161,7 @@ def test_a_page_does_not_wait_for_the_sentence_of_its_link(client: TestClient, m
     query = "method=rollout&example=coffee.jpg"
     assert meta(client, query)["title"] != "vitviz"
     monkeypatch.setattr(page_routes, "SENTENCE_SECONDS", 0)
-    monkeypatch.setattr(Previews, "sentence", lambda self, query: asyncio.Event().wait())
+    monkeypatch.setattr(Previews, "find", lambda self, kind, query: asyncio.Event().wait())
     assert meta(client, query)["title"] == "vitviz"
 
 

@@ -110,11 +110,17 @@ class PageRoutes:
         # A proxy that is not trusted has no such header here.
         host = request.headers.get("x-forwarded-host", "").split(",")[0].strip() or request.base_url.netloc
         key = start["views"][0]["uid"], str(request.base_url.replace(netloc=host))
-        sentence = asyncio.ensure_future(self._previews.sentence(request.url.query))
+        query, words = request.url.query, list[str | None]()
+
+        async def find_words() -> None:
+            for kind in ("sentence", "description"):
+                words.append(await self._previews.find(kind, query))
+
+        finding = asyncio.ensure_future(find_words())
         # Nobody waits longer for the page itself; whoever asks next finds it.
-        await asyncio.wait([sentence], timeout=SENTENCE_SECONDS)
-        title = sentence.result() if sentence.done() else None
-        about = () if title is None else (title, f"{PREVIEW[1:]}?{request.url.query}")
+        await asyncio.wait([finding], timeout=SENTENCE_SECONDS)
+        title, description = [*words, None, None][:2]
+        about = () if title is None else (title, description, f"{PREVIEW[1:]}?{query}")
         if about or self._html is None or self._html[0] != key:
             page = await self._threads.run(
                 lambda _: gzip.compress(app_page(start, key[1], *about).encode(), PAGE_LEVEL)
@@ -126,7 +132,7 @@ class PageRoutes:
 
     async def _preview(self, request: Request) -> Response:
         """The picture of a link to an example with its map."""
-        picture = await self._previews.picture(request.url.query)
+        picture = await self._previews.find("picture", request.url.query)
         if picture is None:
             raise RequestError(404, NO_FILE)
         return Response(picture, headers=PICTURE_HEADERS, media_type="image/jpeg")

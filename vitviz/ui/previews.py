@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from PIL import Image, ImageOps
 
@@ -13,13 +13,14 @@ from vitviz.attribution import METHODS
 from vitviz.errors.kinds import VitvizError
 from vitviz.images.encoded import encoded
 from vitviz.models.probability import class_probabilities
-from vitviz.ui.facts import class_names
+from vitviz.ui.facts import class_names, far_look, flips
 from vitviz.ui.holdings import Holdings
 from vitviz.ui.links import read_link
 from vitviz.ui.normalize import normalize, normalize_input, parameters_of
 from vitviz.ui.progress_reports import ExpiredError, Report, no_report
 from vitviz.ui.service import LARGE_FLOPS, AnalysisService
-from vitviz.ui.state import PageState, View
+from vitviz.ui.state import TOKEN_METHOD, PageState, View
+from vitviz.ui.studies import flip
 
 SIZE, MAX_PREVIEWS = (1200, 630), 256
 # The colours of the page's stage, and of a covered square; and the probability from which the page's sentence is sure.
@@ -45,14 +46,6 @@ class Previews:
         self._service = service
         self._cache: Holdings[Any] = Holdings(MAX_PREVIEWS)
 
-    async def sentence(self, query: str) -> str | None:
-        """What the model says of a link's picture; None for a link whose preview is the general one."""
-        return await self._preview("sentence", query)
-
-    async def picture(self, query: str) -> bytes | None:
-        """A JPEG file of a link's picture with its map, of :data:`SIZE`; None as of :meth:`sentence`."""
-        return await self._preview("picture", query)
-
     async def _link_view(self, query: str) -> LinkView | None:
         """What a link shows of an example with the app's own model, at the cost of a small analysis and a quick map."""
         with suppress(VitvizError):
@@ -73,13 +66,18 @@ class Previews:
                 return LinkView(normalize(state, [analysis])[0], uid, analysis)
         return None
 
-    async def _preview(self, kind: str, query: str) -> Any:
+    async def find(self, kind: Literal["sentence", "description", "picture"], query: str) -> Any:
+        """What the model says of a link's picture, what the page says below that, or both as a JPEG file.
+
+        The file has :data:`SIZE`. None for a link whose preview is the general one, and for a description where the page
+        says nothing of the picture.
+        """
         if (link_view := await self._link_view(query)) is None:
             return None
         key = repr((kind, link_view.uid, link_view.state.views[0], link_view.state.style))
         if (found := self._cache.get(key)) is None:
             with suppress(VitvizError, ExpiredError):
-                found = await (self._picture(link_view) if kind == "picture" else self._sentence(link_view))
+                found = await getattr(self, f"_{kind}")(link_view)
                 self._cache.put(key, found)
         return found
 
@@ -88,6 +86,19 @@ class Previews:
         return await self._service.run(
             line, link_view.uid, lambda analysis, _: answer(analysis, link_view.state.views[0]), no_report
         )
+
+    async def _description(self, link_view: LinkView) -> str | None:
+        analysis, uid, view = link_view.analysis, link_view.uid, link_view.state.views[0]
+        name = self._service.origins[analysis].upload.name
+        look = await self._service.run(
+            self._service.small, uid, lambda analysis, _: far_look(analysis, name), no_report
+        )
+        is_far = look and view.parameters == {key: look[key] for key in ("layer", "head", "query")}
+        if look and is_far and view.method == TOKEN_METHOD and not view.patches_off:
+            return str(look["sentence"])
+        if flips(analysis) != "meanwhile":
+            return None
+        return change(await flip(self._service, {"uid": uid}, no_report), analysis, view)
 
     async def _picture(self, link_view: LinkView) -> bytes:
         view, max_bytes = link_view.state.views[0], self._service.server_settings.analysis_bytes
@@ -122,3 +133,14 @@ def answer(analysis: Analysis, view: View) -> str:
     if probability >= SURE:
         return f"{f'Without {names}: of' if names else 'Of'} {known}: {name}, {float(probability):.0%}."
     return f"{f'Without {names}: of' if names else 'Not sure. Closest of'} {known}: {name} ({float(probability):.0%})."
+
+
+def change(reply: Mapping[str, Any], analysis: Analysis, view: View) -> str:
+    """What squares change the answer, from the reply to a search for them, as the page says it."""
+    patches, after = reply["patches"], reply["after"]
+    if not patches:
+        return "Covering half of the squares, those that matter most, does not change what it says."
+    squares = "this square" if len(patches) == 1 else f"these {len(patches)} squares"
+    start = f"Without {squares}," if patches == list(map(list, view.patches_off)) else f"Cover {squares} and"
+    name = class_names(analysis.model.labels)[after["index"]].split(",")[0]
+    return f"{start} it says {name}, {after['probability']:.0%}."

@@ -37,21 +37,22 @@ def static_version() -> str:
     return hashlib.sha256(f"{script()}{style()}".encode()).hexdigest()[:12]
 
 
-def app_page(start: Any, address: str, title: str = "vitviz", picture: str = "") -> str:
+def app_page(start: Any, address: str, title: str = "vitviz", about: str | None = None, picture: str = "") -> str:
     """The page.
 
     Args:
         start: JSON with which it begins.
         address: of the app, which link previews need for their picture.
         title: of a link's preview.
+        about: the sentence below the title; by default, what the app is.
         picture: of a link's preview, below the address; by default, the general one.
     """
     folder = f"static/{static_version()}"
-    about = "See where an image-recognition model looks, in your own picture."
+    about = about or "See where an image-recognition model looks, in your own picture."
     picture = urljoin(address, picture or f"{folder}/{PREVIEW}")
     head = (
-        f'<meta name="description" content="{about}">\n<meta property="og:title" content="{escape(title)}">\n'
-        f'<meta property="og:description" content="{about}">\n<meta property="og:type" content="website">\n'
+        f'<meta name="description" content="{escape(about)}">\n<meta property="og:title" content="{escape(title)}">\n'
+        f'<meta property="og:description" content="{escape(about)}">\n<meta property="og:type" content="website">\n'
         f'<meta property="og:image" content="{escape(picture)}">\n'
         f'<meta name="twitter:card" content="summary_large_image">\n<link rel="icon" href="{ICON}">\n'
         f'<link rel="stylesheet" href="{folder}/page.css">\n'
