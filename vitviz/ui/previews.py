@@ -69,8 +69,8 @@ class Previews:
     async def find(self, kind: Literal["sentence", "description", "picture"], query: str) -> Any:
         """What the model says of a link's picture, what the page says below that, or both as a JPEG file.
 
-        The file has :data:`SIZE`. None for a link whose preview is the general one, and for a description where the page
-        says nothing of the picture.
+        The file has :data:`SIZE`. None for a link whose preview is the general one, and for a description where the
+        page says nothing of the picture.
         """
         if (link_view := await self._link_view(query)) is None:
             return None

@@ -6,11 +6,11 @@ import { hoverToken } from "./events.js";
 import { canHide } from "./hiding.js";
 import { labelOf } from "./class_names.js";
 import { closeMenus } from "./menus.js";
-import { TOUCHES } from "./motion.js";
 import { range } from "./numbers.js";
 import { activePane, activeView, page, store } from "./page.js";
 import { METHODS } from "./settings.js";
 import { analysisKey } from "./store.js";
+import { onTouch } from "./touches.js";
 
 const BEAT_MS = 1000;
 const MOST_COVERED = 12;
@@ -97,7 +97,7 @@ export class Guide {
       event.stopPropagation();
     };
     // The pointer owns the picture.
-    for (const touch of TOUCHES) find("panes").addEventListener(touch, () => clearInterval(this.timer));
+    onTouch(find("panes"), () => clearInterval(this.timer));
   }
 
   /**

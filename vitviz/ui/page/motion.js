@@ -1,10 +1,9 @@
 // What moves by itself. The first seconds of a visit: colour drains, a square asks, a line goes to what it looks at, and the map glows.
 
 import { contextOf, create, svgPart } from "./dom.js";
+import { onTouch } from "./touches.js";
 
 const SEEN = "vitviz-opening-seen";
-// Whatever the visitor does ends it.
-export const TOUCHES = ["pointerdown", "pointermove", "keydown", "wheel", "change", "drop", "paste"];
 
 /**
  * What a stage shows now lies over what it shows next, and fades.
@@ -51,11 +50,9 @@ export function playOpening({ painter, facts, element, drawing }) {
   const { offsetLeft: left, offsetTop: top, clientWidth, clientHeight } = base;
   const style = `left: ${left}px; top: ${top}px; width: ${clientWidth}px; height: ${clientHeight}px`;
   const overlay = create("div", { className: "vx-opening", style }, pale, bright, drawn);
-  const end = () => {
-    overlay.remove();
-    for (const touch of TOUCHES) removeEventListener(touch, end, true);
-  };
-  for (const touch of TOUCHES) addEventListener(touch, end, true);
+  const end = () => overlay.remove();
+  // Whatever the visitor does ends it.
+  onTouch(window, end);
   pale.onanimationend = end;
   stage.append(overlay);
 }

@@ -7,12 +7,12 @@ import { draw } from "./drawing.js";
 import { listen, setTheme } from "./events.js";
 import { sync } from "./explorer.js";
 import { showBusy } from "./messages.js";
-import { TOUCHES } from "./motion.js";
 import { films, latest, newPictures, page, panes, requests, store, timings } from "./page.js";
 import { goToOtherPlace, isDeviceChosen, takeHandover } from "./places.js";
 import { offerActions } from "./save.js";
 import { backend, START } from "./settings.js";
 import { analysisKey } from "./store.js";
+import { onTouch } from "./touches.js";
 import { notifyOnceShown, takePicture } from "./uploads.js";
 import { panels, probes } from "./widgets.js";
 
@@ -47,7 +47,7 @@ function begin() {
     page.isTouched = true;
     for (const pane of panes) pane.requestFiles();
   };
-  for (const touch of TOUCHES) addEventListener(touch, fetchAll, { capture: true, once: true });
+  onTouch(window, () => page.isTouched || fetchAll());
   setTimeout(fetchAll, UNTOUCHED_MS);
   for (const facts of START.views) rememberAnalysis(analysisKey(store.state.views[0]), facts);
   const handover = takeHandover();

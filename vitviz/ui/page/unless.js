@@ -2,13 +2,13 @@
 
 import { labelOf } from "./class_names.js";
 import { find, setText } from "./dom.js";
-import { TOUCHES } from "./motion.js";
 import { wholePercent } from "./numbers.js";
 import { activePane, activeView, isHiding, page, requests, store } from "./page.js";
 import { COVER_MS } from "./pane.js";
 import { backend, SETTINGS } from "./settings.js";
 import { analysisKey, isEqual } from "./store.js";
 import { isFarLook } from "./tokens.js";
+import { onTouch } from "./touches.js";
 
 // The search waits until nothing has changed for so long, in milliseconds.
 const SEARCH_REST_MS = 1000;
@@ -18,9 +18,9 @@ export class Unless {
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.timer = undefined;
     // What the visitor has touched is theirs; to move elsewhere touches nothing.
-    for (const touch of TOUCHES) addEventListener(touch, ({ type, target }) => {
+    onTouch(window, ({ type, target }) => {
       if (type !== "pointermove" || find("panes").contains(target)) page.openedPicture = "";
-    }, true);
+    });
     find("unless").onclick = () => {
       const { flip } = activePane().facts;
       if (flip) this.cover(flip);
