@@ -47,6 +47,11 @@ def test_a_module_that_reads_patches_elsewhere_says_that_none_can_be_hidden(brow
             ask(page, "token")
             check_page(page, library)
             assert page.evaluate(f"{EXPLORER}.panes[0].facts.flips") is None
+            # The tour says so too, in place of covering.
+            page.evaluate(f"{EXPLORER}.store.patch({{ panel: 'guide', guide: 2 }})")
+            expect(page.locator(".vx-guide-text")).to_contain_text(f"Squares cannot be covered here ({reason}).")
+            settle(page)
+            assert first_view(page)["patches_off"] == []
         with page_at(browser, app.address, "patches-off=1.2") as page:
             settle(page)
             assert first_view(page)["patches_off"] == []

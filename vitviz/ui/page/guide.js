@@ -59,7 +59,10 @@ const STEPS = [
   },
   {
     title: "Why, and unless",
-    text: ({ predictions }, model) => (canHide(model) && predictions.length
+    text: ({ predictions }, model) => (predictions.length && model.why_no_hiding
+      ? `Under “Why”, bright squares speak for “${labelOf(model, predictions[0].index).split(",")[0]}”. Squares cannot be covered `
+        + `here (${model.why_no_hiding}).`
+      : canHide(model) && predictions.length
       ? `Now the squares that count most for “${labelOf(model, predictions[0].index).split(",")[0]}” are covered, strongest first, `
         + "and the answer follows. Under “Unless” you cover what you like."
       : "This model names no classes. Under “Why”, choose a picture to compare with: the map shows what makes the two alike."),
@@ -68,6 +71,7 @@ const STEPS = [
       const { facts, model } = activePane(), method = methodOf("target");
       if (!canHide(model) || !facts.predictions.length) return;
       if (METHODS[activeView().method].group !== "target") chooseMethod(method);
+      if (model.why_no_hiding) return;
       const covers = strongest().slice(0, beat % (MOST_COVERED + 1)).map((token) => activePane().attention.cell(token));
       store.patchView(page.active, { patches_off: covers });
     },
