@@ -71,9 +71,9 @@ const STEPS = [
       const { facts, model } = activePane(), method = methodOf("target");
       if (!canHide(model) || !facts.predictions.length) return;
       if (METHODS[activeView().method].group !== "target") chooseMethod(method);
-      if (model.why_no_hiding) return;
-      const covers = strongest().slice(0, beat % (MOST_COVERED + 1)).map((token) => activePane().attention.cell(token));
-      store.patchView(page.active, { patches_off: covers });
+      if (!model.why_no_hiding) store.patchView(page.active, {
+        patches_off: strongest().slice(0, beat % (MOST_COVERED + 1)).map((token) => activePane().attention.cell(token)),
+      });
     },
   },
 ];
