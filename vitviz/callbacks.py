@@ -32,8 +32,8 @@ from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import choices, describe, several
 from vitviz.evaluation.head_table import measure_heads
 from vitviz.images.sources import ImageSource, check_several
-from vitviz.models.capture.state import device_of
 from vitviz.models.vit import VisionTransformer
+from vitviz.models.watched.state import device_of
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import Model, load
 from vitviz.weights.modules.unwrap import unwrap
@@ -94,7 +94,7 @@ class Alarm:
 class AttentionWatch:
     """Logs the attention to a few pictures every N steps, and raises alarms; call it with the number of each step.
 
-    The first check is made at once, so that a wrong argument, or a network whose attention cannot be captured, is
+    The first check is made at once, so that a wrong argument, or a network whose attention cannot be watched, is
     refused before the training starts; what happens later is compared with it. A later failure is a warning of the
     logger ``vitviz.callbacks``, once for each message, and never ends the training. Alarms are warnings there, too, and
     texts of the log; each head is reported once for each kind.

@@ -94,7 +94,7 @@ def test_numbers_of_a_network_are_the_same(
 
 
 @pytest.mark.parametrize(("around", "inside"), [(double_by_default, True), (autocast, False)])
-def test_numbers_of_a_captured_module_are_the_same(around: Callable[[], Any], inside: bool) -> None:
+def test_numbers_of_a_watched_module_are_the_same(around: Callable[[], Any], inside: bool) -> None:
     module = OwnViT()
     analysis = vitviz.analyze(PICTURE, load_own(module))
     expected = numbers(analysis)

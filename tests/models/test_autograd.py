@@ -43,24 +43,30 @@ class Frozen(OwnViT):
         return tokens
 
 
-@every_method
-@pytest.mark.parametrize(
-    ("mode", "layers", "detaches"),
-    [(torch.no_grad, 3, False), (torch.inference_mode, 1, False), (contextlib.nullcontext, 3, True)],
-    ids=["no_grad", "inference_mode", "detached"],
-)
-def test_frozen_layers_and_detached_features_are_refused(
-    mode: Callable[[], Any], layers: int, detaches: bool, method: str
+@pytest.mark.parametrize("method", METHODS[:-1])
+@pytest.mark.parametrize(("mode", "layers"), [(torch.no_grad, DEPTH), (torch.inference_mode, 1)])
+def test_maps_are_those_of_the_derivative_also_where_layers_run_without_gradients(
+    mode: Callable[[], Any], layers: int, method: str
 ) -> None:
-    module = Frozen(mode, layers, detaches)
-    analysis = vitviz.analyze(picture(), load_own(module))
-    if method == "grad_cam" and layers < DEPTH:
-        # The gradient of the last layer does not pass the lower ones.
-        module.mode = contextlib.nullcontext
-        assert torch.equal(map_of(analysis, method), map_of(vitviz.analyze(picture(), load_own(module)), method))
-        return
+    module = Frozen(mode, layers)
+    found = map_of(vitviz.analyze(picture(), load_own(module)), method)
+    module.mode = contextlib.nullcontext
+    torch.testing.assert_close(found, map_of(vitviz.analyze(picture(), load_own(module)), method))
+    assert found.any()
+
+
+@every_method
+def test_detached_features_are_refused(method: str) -> None:
+    module = Frozen(contextlib.nullcontext, DEPTH, detaches=True)
+    with pytest.raises(MethodError, match="computes without gradients"):
+        map_of(vitviz.analyze(picture(), load_own(module)), method)
+
+
+@pytest.mark.parametrize(("mode", "layers"), [(torch.no_grad, DEPTH), (torch.inference_mode, 1)])
+def test_gradients_of_pixels_are_refused_where_layers_run_without_them(mode: Callable[[], Any], layers: int) -> None:
+    analysis = vitviz.analyze(picture(), load_own(Frozen(mode, layers)))
     with pytest.raises(MethodError, match=r"computes without gradients|are from torch\.inference_mode"):
-        map_of(analysis, method)
+        map_of(analysis, "integrated_gradients")
 
 
 @pytest.mark.parametrize("method", ["relevance", "gradient_rollout", "legrad"])

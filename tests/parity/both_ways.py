@@ -19,9 +19,9 @@ def close(found: torch.Tensor, expected: torch.Tensor, what: str) -> None:
     assert difference <= TOLERANCE * scale, f"{what}: {difference:.2g}"
 
 
-def both_ways(captured: Model, own: Model, pixels: torch.Tensor) -> None:
+def both_ways(watched: Model, own: Model, pixels: torch.Tensor) -> None:
     """Everything that both networks give of an image."""
-    ours, theirs = own.network.encode(pixels), captured.network.encode(pixels)
+    ours, theirs = own.network.encode(pixels), watched.network.encode(pixels)
     if own.network.config.classes:
         close(theirs.logits, ours.logits, "logits")
     one, other = theirs.traces[0], ours.traces[0]
@@ -49,15 +49,20 @@ def both_ways(captured: Model, own: Model, pixels: torch.Tensor) -> None:
     if not own.network.config.classes:
         return
     target = class_target(0, own.network.config.classes)
-    inputs = [AttributionInput(model.network, pixels, target) for model in (captured, own)]
+    inputs = [AttributionInput(model.network, pixels, target) for model in (watched, own)]
     for method in ("gradient_rollout", "relevance"):
         close(*(METHODS[method].compute(each.gradients).values for each in inputs), method)
     maps = [METHODS["grad_cam"].compute(each, layer=0).values for each in inputs]
     close(*(each / max(1e-6, float(maps[1].abs().max())) for each in maps), "grad_cam")
     close(*(switched_off(each.network, pixels, [(0, 0)]) for each in inputs), "a head switched off")
     try:
-        without = switched_off(captured.network, pixels, patches=[(0, 0)])
+        without = switched_off(watched.network, pixels, patches=[(0, 0)])
     except VitvizError as error:
         assert "hidden patches change its output" in str(error)
     else:
         close(without, switched_off(own.network, pixels, patches=[(0, 0)]), "a patch left out")
+        gradients = [
+            model.network.attention_gradients(pixels, {1}, lambda logits: logits[0, 0]) for model in (watched, own)
+        ]
+        largest = max(1e-3, float(gradients[1].abs().max()))
+        close(*(each / largest for each in gradients), "attention to each patch")

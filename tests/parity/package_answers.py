@@ -13,9 +13,9 @@ from einops import rearrange
 from torch import nn
 
 from vitviz.errors.kinds import CheckpointError
-from vitviz.models.capture.outputs import primary_output
 from vitviz.models.pooling import POOLINGS
 from vitviz.models.vit import VisionTransformer
+from vitviz.models.watched.outputs import primary_output
 from vitviz.weights.modules.unwrap import package_of
 from vitviz.weights.packages import ReferenceModel
 

@@ -1,4 +1,4 @@
-"""Modules in memory: vitviz's own network with a copy of their weights, and the modules themselves, captured."""
+"""Modules in memory: vitviz's own network with a copy of their weights, and the modules themselves, watched."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tests.reference_packages import timm, transformers
 from tests.support.long_runs import SEED
 from tests.support.reading import read_checkpoint
 from vitviz import Model, VitvizError, load
-from vitviz.models.capture.network import CapturedNetwork
+from vitviz.models.watched.network import WatchedNetwork
 from vitviz.weights.modules import own_engine
 from vitviz.weights.overrides import Stated
 
 pytestmark = pytest.mark.parity
 
 # Modules that return no features of an image alone, or others every time.
-NOT_CAPTURED = (
+NOT_WATCHED = (
     "you have to specify input_ids",
     "expected a module without randomness",
     "expected a tensor, or forward",
@@ -42,7 +42,7 @@ NOT_CAPTURED = (
 
 # SigLIP's classifier of transformers reads the mean of the patches, beside a pooling that nothing reads; MAE's encoder
 # pools nothing.
-CAPTURED = {("transformers SigLIP vision", "classifier"), ("MAE (timm)", "encoder")}
+WATCHED = {("transformers SigLIP vision", "classifier"), ("MAE (timm)", "encoder")}
 
 
 def one_of_some_rows() -> list[Case]:
@@ -52,7 +52,7 @@ def one_of_some_rows() -> list[Case]:
         rows[case.row].append(case)
     chance = random.Random(SEED)
     drawn = {chance.choice(rows[row]) for row in chance.sample(sorted(rows), len(rows) // 6)}
-    return [case for case in CASES if case in drawn or (case.row, case.name) in CAPTURED]
+    return [case for case in CASES if case in drawn or (case.row, case.name) in WATCHED]
 
 
 @pytest.mark.parametrize(
@@ -80,16 +80,16 @@ def test_both_engines_have_the_same_trace_on_the_rows_of_the_table(cases: Sequen
             try:
                 own = load(reference.module, **options)
             except VitvizError as error:
-                assert any(reason in str(error).lower() for reason in map(str.lower, NOT_CAPTURED)), error
+                assert any(reason in str(error).lower() for reason in map(str.lower, NOT_WATCHED)), error
                 continue
             engines[case.row, case.name] = own.engine
             module = load(reference.module, **options, engine="module")
-        assert isinstance(module.network, CapturedNetwork)
+        assert isinstance(module.network, WatchedNetwork)
         if own.engine == "own":
             with silent():
                 both_ways(module, own, torch.randn(1, case.channels, *case.sizes[0]))
     assert len({row for row, _ in engines}) > 5
-    assert {case for case, engine in engines.items() if engine == "module"} == CAPTURED
+    assert {case for case, engine in engines.items() if engine == "module"} == WATCHED
 
 
 # What the choice of the engine says, and what a copy cannot stand for.
@@ -104,7 +104,7 @@ def load_tiny(module: nn.Module, **options: Any) -> Model:
         return load(module, labels=list("abcde"), **options)
 
 
-def test_a_family_that_vitviz_does_not_have_is_captured_and_the_card_says_why() -> None:
+def test_a_family_that_vitviz_does_not_have_is_watched_and_the_card_says_why() -> None:
     options = {"img_size": 48, "embed_dim": 32, "depth": 2, "num_heads": 4, "num_classes": 5}
     model = load_tiny(randomised(timm.create_model("beit_base_patch16_224", **options)))
     assert model.engine == "module" and "relative position biases" in model.card["engine"]
@@ -200,7 +200,9 @@ def test_another_network_is_never_taken_for_the_module() -> None:
         load_tiny(module, engine="ours")
 
 
-def test_a_capture_that_disagrees_with_the_network_of_its_family_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watched_module_unlike_the_network_of_its_family_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     read = own_engine.read_tensors
 
     def with_fewer_heads(file: Any, sidecars: Any, stated: Stated, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What a captured module of a real package says of itself, and modules that are refused as what they are."""
+"""What a watched module of a real package says of itself, and modules that are refused as what they are."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_timms_default_is_assumed_and_a_folder_that_states_it_is_not(tmp_path: P
 
 
 REFUSED = {
-    "cait_xxs24_224": "softmaxes whose scores or weights it modifies with operations that vitviz does not support",
+    "cait_xxs24_224": "layer 0: the weights of a softmax among 196 tokens do not sum to 1",
     "resnet18": "the module does not say its patch_size",
     "mixer_s32_224": "no attention was seen",
 }

@@ -146,7 +146,7 @@ def test_what_is_given_is_used() -> None:
     assert model.network.encode(pixels).logits.shape == (1, 0)
     assert torch.equal(model.network(pixels), module(pixels))
     assert load_own(OwnViT(), labels=dict(enumerate(LABELS))).labels == LABELS
-    assert model.card["captured from"] == "tests.support.modules.OwnViT"
+    assert model.card["watched from"] == "tests.support.modules.OwnViT"
 
 
 def test_tokens_of_several_kinds_need_names_in_a_package_that_nobody_knows() -> None:

@@ -9,11 +9,11 @@ from vitviz.attention.precision import Precision, type_of
 from vitviz.attribution.rollout import working_bytes
 from vitviz.errors.arguments import integer
 from vitviz.errors.kinds import MethodError
-from vitviz.models.capture import ModuleConfig
 from vitviz.models.config import ViTConfig
 from vitviz.models.given import NO_NETWORK, GivenConfig
 from vitviz.models.layers import mlp_chunk_tokens
 from vitviz.models.network import NetworkConfig
+from vitviz.models.watched import ModuleConfig
 
 # Single precision is the highest that anything is computed in.
 NUMBER_BYTES = 4
@@ -22,7 +22,7 @@ RETAINED_BYTES = 32 * 2**20
 # What a layer holds at once: features per token, in widths of the stream, and features of the tokens that go through an
 # MLP together.
 LAYER_WIDTHS, MLP_WIDTHS = 6, 8
-# Of a usual layer of a captured module, also attention matrices per head.
+# Of a usual layer of a watched module, also attention matrices per head.
 MODULE_WIDTHS, MODULE_MATRICES = 24, 3
 
 
@@ -61,7 +61,7 @@ def cost_of(config: NetworkConfig, layout: TokenLayout, batch: int = 1, storage:
     Args:
         config: of the network.
         layout: of the tokens of one image.
-        batch: how many images are encoded together; a captured module encodes one after the other.
+        batch: how many images are encoded together; a watched module encodes one after the other.
         storage: precision of queries and keys in the traces, as in :meth:`vitviz.VisionTransformer.encode`.
 
     Raises:

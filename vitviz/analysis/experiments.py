@@ -159,7 +159,7 @@ class Experiments(ABC):
             margin: by how much the probability of the new answer must be above that of the old one, or that of ``to``
                 above all others; in [0, 1).
             order: a map of this analysis, whose highest values are covered first; by default the squares without whose
-                attention another answer gains most, found anew as more are covered, and in a captured module
+                attention another answer gains most, found anew as more are covered, and in a watched module
                 relevance for the answer, or against ``to``.
             random_orders: how many random orders are searched in the same way, for comparison.
             report: receives the number of passes, of about as many as there are patches; an exception from it ends the

@@ -18,7 +18,7 @@ from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import MethodError
 from vitviz.metrics.flip import FlipSearch
 from vitviz.models.probability import why_no_probability
-from vitviz.models.targets import class_index, class_target, contrast
+from vitviz.models.targets import class_index, class_target
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Heatmap
 
@@ -88,8 +88,6 @@ def flip(
         raise MethodError(f"to = {to!r}: this is the answer already; expected another class, or None for any other")
     margin = number("margin", margin, lambda value: 0 <= value < 1, "a number from 0 up to, but not including, 1")
     search, ranking = FlipSearch(analysis.network, analysis.prepared.pixels, first, other, margin, report), None
-    if order is None and analysis.model.engine == "module":
-        order = analysis.relevance(first if other is None else contrast(first, other))
     if order is not None:
         check_place(analysis.prepared, "order", order)
         ranking = order.values.flatten().argsort(descending=True, stable=True).tolist()

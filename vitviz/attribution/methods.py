@@ -38,10 +38,10 @@ from vitviz.errors.arguments import checked_parameters, word
 from vitviz.errors.extras import needs
 from vitviz.errors.messages import choices, did_you_mean, nearest
 from vitviz.errors.tables import html_table, text_table
-from vitviz.models.capture import NO_STREAM
 from vitviz.models.given import NO_NETWORK, GivenConfig
 from vitviz.models.network import NetworkConfig
 from vitviz.models.targets import NO_CLASSIFIER
+from vitviz.models.watched import NO_STREAM
 
 Requirement = Literal["trace", "gradients", "inputs"]
 Computer = Literal["page", "rollouts", "quick", "run"]
@@ -79,7 +79,7 @@ class Method:
             for any pooling.
         begins_with_identity: whether the map of a patch includes an identity term, which usually gives that patch the
             highest value; the page leaves it out of the colour range.
-        reads_layers: whether it reads the tokens between the layers, which not every captured module allows.
+        reads_layers: whether it reads the tokens between the layers, which not every watched module allows.
         compute_batch: computes the maps for a list of inputs faster than one by one; None if there is no faster way.
         computed_by: who computes its maps for the app's page: the ``"page"`` itself, from files of the analysis; the
             server in one ``"quick"`` answer; or the server in a ``"run"``, with progress.

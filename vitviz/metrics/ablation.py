@@ -83,7 +83,7 @@ def switched_off(
     Raises:
         ImageError: as :meth:`vitviz.VisionTransformer.forward`, or there are several images.
         QueryError: the model has no such head or patch, or no patch remains.
-        MethodError: the model is a captured module that also reads patches outside attention.
+        MethodError: the model is a watched module that also reads patches outside attention.
     """
     if len(pixels) != 1:
         raise ImageError(f"{len(pixels)} images: expected one, '1 channel height width'")

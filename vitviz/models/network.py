@@ -16,11 +16,11 @@ from vitviz.models.pooling import Output
 from vitviz.progress import Progress
 
 if TYPE_CHECKING:
-    from vitviz.models.capture.facts import ModuleConfig
     from vitviz.models.config import ViTConfig
     from vitviz.models.given import GivenConfig
     from vitviz.models.gradient_trace import GradientTrace
     from vitviz.models.targets import EffectScore, Target
+    from vitviz.models.watched.facts import ModuleConfig
 
 
 @dataclass(frozen=True, eq=False)

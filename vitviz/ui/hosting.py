@@ -188,7 +188,7 @@ class LentGPU:
         """:meth:`vitviz.VisionTransformer.encode`, on a GPU if the pass is large enough.
 
         Args:
-            network: on the processor, where it stays, as a captured module does during its passes.
+            network: on the processor, where it stays, as a watched module does during its passes.
             pixels, storage, keep_bytes: of ``encode``.
             report: called after every layer, or, with a GPU, before the first and after the last; an exception that it
                 raises ends the call before a GPU is borrowed.

@@ -1,4 +1,4 @@
-"""Checkpoints that vitviz has no network for: their package opens them, and the model is captured.
+"""Checkpoints that vitviz has no network for: their package opens them, and the model is watched.
 
 The package reads a temporary folder with a checked configuration and, as safetensors, the weights that vitviz has
 checked. So it finds no code, no pickle and no other checkpoint.
@@ -46,7 +46,7 @@ SAFE_KINDS = ("safetensors", "sharded safetensors")
 
 
 def read_by_package(path: Path, stated: Stated, name: str | None = None, device: str | torch.device = "cpu") -> Reading:
-    """Read a checkpoint with the package that the files beside it name, and capture the model.
+    """Read a checkpoint with the package that the files beside it name, and watch the model.
 
     Args:
         path: a file with a usual name, or a folder; with ``architecture``, any file.
@@ -57,7 +57,7 @@ def read_by_package(path: Path, stated: Stated, name: str | None = None, device:
     Raises:
         CheckpointError: no package is named, or it is not installed; the weights are not safetensors, or the
             configuration asks for more than they hold; or the package cannot open it.
-        ConfigError: the package's model cannot be captured exactly.
+        ConfigError: the package's model cannot be watched exactly.
         LimitError: its network takes more memory than is allowed or free.
     """
     facts, ignore = dict(stated.facts), stated.ignore
@@ -93,7 +93,7 @@ def read_by_package(path: Path, stated: Stated, name: str | None = None, device:
         model = load_module(module, preprocessing=rule, engine="module", **facts)
     except VitvizError as error:
         raise type(error)(f"{file.name}: opened by {reference.title}: {error}") from None
-    card = {**model.card, "engine": f"{reference.title}, captured"}
+    card = {**model.card, "engine": f"{reference.title}, watched"}
     model = replace(model, card=card, origin=Origin(file.folder))
     checks = [
         Check("opened by", reference.title, str(package.find_mention(sidecars))),

@@ -67,7 +67,7 @@ def load(
     something that changes numbers, an error asks for it, or the value of published checkpoints of the same shapes is
     used and listed in ``model.assumptions``.
 
-    A module (of timm, transformers, torchvision, open_clip or your own class) is not changed. Its attention is captured
+    A module (of timm, transformers, torchvision, open_clip or your own class) is not changed. Its attention is watched
     during its own forward pass and checked against what the module computes, or its weights are copied into vitviz's
     own network (``engine``). If the module does not state something, an error asks for it by name. For a module, only
     ``device``, ``normalisation``, ``image_size``, ``patch_size``, ``probability``, and ``preprocessing`` to ``engine``
@@ -116,9 +116,9 @@ def load(
         tokenizer: of a module of pictures and texts (transformers' CLIP and SigLIP, open_clip), for ``model.text``; by
             default that of the processor in ``preprocessing``, or open_clip's own.
         engine: for a module: ``"own"`` copies its weights into vitviz's own network, which is faster, if both agree
-            within 1e-5; ``"module"`` captures the module. The default is the own network, if vitviz has one for the
+            within 1e-5; ``"module"`` watches the module. The default is the own network, if vitviz has one for the
             family and the module has nothing that a copy would lack, such as hooks and adapters; ``model.engine`` tells
-            the choice. For a checkpoint: ``"own"`` allows only vitviz's own network, ``"module"`` captures the model of
+            the choice. For a checkpoint: ``"own"`` allows only vitviz's own network, ``"module"`` watches the model of
             timm, transformers or open_clip that the files beside it name. The default is that model only if vitviz has
             no network for the family.
 
@@ -126,7 +126,7 @@ def load(
         CheckpointError: there is no such checkpoint, it cannot be downloaded, or it cannot be loaded exactly; or
             ``verify`` finds a difference, or nothing to compare with.
         ConfigError: there is no such precision, or no such device on this machine; or the module is in a state in
-            which it cannot be captured, does not state something necessary, or its attention cannot be captured
+            which it cannot be watched, does not state something necessary, or its attention cannot be watched
             exactly.
         ImageError: the module cannot run on an image of its size.
         LimitError: its network takes more memory than is allowed or free.

@@ -18,12 +18,12 @@ from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.errors.messages import several
 from vitviz.errors.tables import html_table
 from vitviz.images.preprocessing import Preprocessing, why_not_channels
-from vitviz.models.capture import CAPTURED_MODULE
 from vitviz.models.devices import usable_device
 from vitviz.models.given import NO_NETWORK, GivenNetwork
 from vitviz.models.network import Network
 from vitviz.models.probability import why_no_probability
 from vitviz.models.vit import VisionTransformer
+from vitviz.models.watched import WATCHED_MODULE
 
 if TYPE_CHECKING:
     from vitviz.models.targets import Target
@@ -72,7 +72,7 @@ class Model(AttributeAdvice):
     Args:
         name: the user's name for it.
         network: in evaluation mode: vitviz's own Vision Transformer (frozen if :func:`vitviz.load` made it), or the
-            user's module, captured.
+            user's module, watched.
         preprocessing: of its images.
         labels: one per class; empty for a model without a classifier.
         card: facts about it, such as its accuracy, by name.
@@ -168,7 +168,7 @@ class Model(AttributeAdvice):
 
     @property
     def engine(self) -> str:
-        """``"own"`` for vitviz's own network, ``"module"`` for the user's module, captured."""
+        """``"own"`` for vitviz's own network, ``"module"`` for the user's module, watched."""
         return "own" if isinstance(self.network, VisionTransformer) else "module"
 
     @named_arguments(MethodError)
@@ -199,11 +199,11 @@ class Model(AttributeAdvice):
             purpose: start of the message.
 
         Raises:
-            MethodError: the network is a captured module, or there is none.
+            MethodError: the network is a watched module, or there is none.
         """
         if not isinstance(self.network, VisionTransformer):
             is_given = isinstance(self.network, GivenNetwork)
-            raise MethodError(f"{purpose}: {NO_NETWORK if is_given else CAPTURED_MODULE}")
+            raise MethodError(f"{purpose}: {NO_NETWORK if is_given else WATCHED_MODULE}")
         return self.network
 
     @property

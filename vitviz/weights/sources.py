@@ -153,7 +153,7 @@ def _read_with_engine(place: Place, stated: Stated, engine: str | None, device: 
             if engine == "own" or stated.family is not None:
                 raise
             refusal = error
-    # Not before it is needed: it imports what captures a module.
+    # Not before it is needed: it imports what watches a module.
     from vitviz.weights.by_package import names_package, read_by_package
 
     if engine == "module":

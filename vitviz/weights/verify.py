@@ -15,12 +15,12 @@ from torch import nn
 from vitviz.errors.kinds import CheckpointError, ConfigError, ImageError, VitvizError
 from vitviz.errors.messages import several
 from vitviz.images.opening import open_image
-from vitviz.models.capture import ModuleFacts
-from vitviz.models.capture.network import CapturedNetwork
-from vitviz.models.capture.outputs import is_vector
 from vitviz.models.network import Network, NetworkConfig
 from vitviz.models.pooling import POOLINGS
 from vitviz.models.vit import VisionTransformer
+from vitviz.models.watched import ModuleFacts
+from vitviz.models.watched.network import WatchedNetwork
+from vitviz.models.watched.outputs import is_vector
 from vitviz.weights.model import Model
 from vitviz.weights.modules.calling import default_forward
 from vitviz.weights.packages import ReferenceModel, find_package, open_reference
@@ -35,7 +35,7 @@ SEED = 0
 NOISE_IMAGES = 2
 # A reason why attention weights are not compared.
 SAME_CAPTURE = (
-    "attention weights: vitviz has no network of its own for this family, and captures them from this package's model; "
+    "attention weights: vitviz has no network of its own for this family, and watches them from this package's model; "
     "each call is verified against what the model computes"
 )
 
@@ -140,16 +140,16 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
     photo = open_image(image)
     comparisons: list[Comparison] = []
     attention: dict[int, Comparison] = {}
-    not_compared = [SAME_CAPTURE] if isinstance(network, CapturedNetwork) else []
-    captures: dict[Size, CapturedNetwork] = {}
+    not_compared = [SAME_CAPTURE] if isinstance(network, WatchedNetwork) else []
+    networks: dict[Size, WatchedNetwork] = {}
 
-    def run_both(quantity: str, captured: CapturedNetwork, ours: torch.Tensor, theirs: torch.Tensor) -> None:
+    def run_both(quantity: str, watched: WatchedNetwork, ours: torch.Tensor, theirs: torch.Tensor) -> None:
         with torch.inference_mode():
             with package_errors(package.name, f"cannot compute the {quantity}"):
-                expected, their_weights = _output_and_attention(captured, whole_patches(theirs, config))
+                expected, their_weights = _output_and_attention(watched, whole_patches(theirs, config))
             output, our_weights = _output_and_attention(network, ours)
         comparisons.append(compare(quantity, output, _pooled(expected, network, ours)))
-        if isinstance(network, CapturedNetwork):
+        if isinstance(network, WatchedNetwork):
             return
         if len(our_weights) != len(their_weights):
             layers = f"of {len(our_weights)} layers, the package's of {len(their_weights)}"
@@ -163,10 +163,10 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
     for size in dict.fromkeys([trained, *sizes]):
         peer = reference if size == trained else open_reference(package, folder, size)
         with package_errors(package.name, f"cannot run at {size[0]}×{size[1]}"):
-            captures[size] = _capture(peer, model, size)
+            networks[size] = _watch(peer, model, size)
         noise = _noise(config.channels, size)
         quantity = f"output for noise of {size[0]}×{size[1]}"
-        run_both(quantity, captures[size], whole_patches(noise, config), noise)
+        run_both(quantity, networks[size], whole_patches(noise, config), noise)
     try:
         with package_errors(package.name, f"cannot prepare {image_name}"):
             theirs = reference.preprocess(photo)
@@ -175,15 +175,15 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
         not_compared.append(f"pixels: {error}")
     else:
         comparisons.insert(0, compare(f"pixels of {image_name}", ours, whole_patches(theirs, config)))
-        run_both(f"output for {image_name}", captures[trained], ours, theirs)
+        run_both(f"output for {image_name}", networks[trained], ours, theirs)
     return Verification(model.name, reference.title, (*comparisons, *attention.values()), tuple(not_compared))
 
 
-def _capture(reference: ReferenceModel, model: Model, size: Size) -> CapturedNetwork:
-    """The package's model for images of a size, captured.
+def _watch(reference: ReferenceModel, model: Model, size: Size) -> WatchedNetwork:
+    """The package's model for images of a size, watched.
 
     Raises:
-        CheckpointError: it cannot take them, or its attention cannot be captured.
+        CheckpointError: it cannot take them, or its attention cannot be watched.
     """
     network, config = model.network, model.network.config
     patch = config.patch_height, config.patch_width
@@ -198,18 +198,18 @@ def _capture(reference: ReferenceModel, model: Model, size: Size) -> CapturedNet
 
     facts = (
         replace(network.facts, image_size=whole)
-        if isinstance(network, CapturedNetwork)
+        if isinstance(network, WatchedNetwork)
         else ModuleFacts(model.name, whole, patch, config.channels, config.prefix, 0, forward)
     )
     try:
-        return CapturedNetwork(reference.module, facts)
+        return WatchedNetwork(reference.module, facts)
     except (ConfigError, ImageError) as error:
         raise CheckpointError(f"{reference.title} for images of {size[0]}×{size[1]}: {error}") from None
 
 
 def _output_and_attention(network: Network, pixels: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """A network's output, or its last tokens, and the attention weights of its layers, ``"batch head query key"``."""
-    if not isinstance(network, CapturedNetwork):
+    if not isinstance(network, WatchedNetwork):
         return network(pixels, need_weights=True)
     traces = network.encode(pixels).traces
     weights = [torch.stack([trace.weights(layer) for trace in traces]) for layer in range(network.config.depth)]

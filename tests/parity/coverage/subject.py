@@ -15,8 +15,8 @@ from torch.overrides import TorchFunctionMode
 
 import vitviz
 from vitviz.errors.kinds import VitvizError
-from vitviz.models.capture.network import CapturedNetwork
-from vitviz.models.capture.outputs import primary_output
+from vitviz.models.watched.network import WatchedNetwork
+from vitviz.models.watched.outputs import primary_output
 
 TOLERANCE = 1e-5
 # Of the output, between a package's fused and its written-out attention.
@@ -79,16 +79,16 @@ def looked_at(subject: Subject) -> dict[str, Any]:
         analysis.rollout()
     except VitvizError as error:
         return {**row, "result": "refused", "reason": str(error)}
-    captured, pixels, trace = model.network, analysis.prepared.pixels, analysis.trace
-    assert isinstance(captured, CapturedNetwork)
-    verified = captured.verified(pixels)
+    watched, pixels, trace = model.network, analysis.prepared.pixels, analysis.trace
+    assert isinstance(watched, WatchedNetwork)
+    verified = watched.verified(pixels)
     row |= {"layers": trace.layers, "grid": model.card.get("grid", ""), "tokens": trace.layout.token_count}
     row["rows"] = max(float((trace.weights(layer).sum(-1) - 1).abs().max()) for layer in range(trace.layers))
     with torch.no_grad():
-        outputs = primary_output(captured.facts.forward(network, pixels))
+        outputs = primary_output(watched.facts.forward(network, pixels))
         subject.materialise(network)
         with Softmaxes() as seen:
-            materialised = primary_output(captured.facts.forward(network, pixels))
+            materialised = primary_output(watched.facts.forward(network, pixels))
     # Where a package's two ways to attend give two outputs, its matrices are not those of the other way.
     row["ways"] = float((materialised - outputs).abs().max() / outputs.abs().max())
     if model.labels:

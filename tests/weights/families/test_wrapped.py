@@ -105,12 +105,12 @@ def test_the_encoder_of_a_captioner_is_opened(name: str, tmp_path: Path) -> None
     assert len(matrices) == 2
 
 
-def test_an_encoder_that_only_transformers_has_is_captured(tmp_path: Path) -> None:
+def test_an_encoder_that_only_transformers_has_is_watched(tmp_path: Path) -> None:
     sizes = {"image_size": 32, "patch_size": 4, "embed_dim": 16, "depths": [2, 1], "num_heads": [2, 2]}
     encoder = transformers.DonutSwinModel(transformers.DonutSwinConfig(**sizes, window_size=4))
     whole, pixels = _captioner(encoder, 32), torch.randn(1, 3, 32, 32)
     whole.save_pretrained(tmp_path)
     model = vitviz.load(tmp_path, normalisation="half")
-    assert model.engine == "module" and "DonutSwinModel" in model.card["captured from"]
+    assert model.engine == "module" and "DonutSwinModel" in model.card["watched from"]
     with torch.no_grad():
         assert torch.equal(model.network(pixels), whole.encoder(pixels).pooler_output)

@@ -1,4 +1,4 @@
-"""Checkpoints of families that only a package has a network for: opened by it, captured, held to its own module."""
+"""Checkpoints of families that only a package has a network for: opened by it, watched, held to its own module."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from tests.support.reading import read_any as read
 from vitviz.cli.command import main
 from vitviz.errors.extras import needs
 from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, UnknownFamilyError, VitvizError
-from vitviz.models.capture.network import CapturedNetwork
-from vitviz.models.capture.outputs import primary_output
+from vitviz.models.watched.network import WatchedNetwork
+from vitviz.models.watched.outputs import primary_output
 from vitviz.weights import by_package as opening
 from vitviz.weights import packages
 from vitviz.weights.packages.reference import Package
@@ -44,11 +44,11 @@ def test_the_packages_model_is_what_opens(kind: str, tmp_path: Path) -> None:
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
     model = vitviz.load(folder)
     assert model.engine == "module" and model.name == "small" and model.origin is not None
-    assert model.origin.folder == folder and "captured" in model.card["engine"]
+    assert model.origin.folder == folder and "watched" in model.card["engine"]
     config = model.network.config
     pixels = torch.randn(2, 3, config.image_height, config.image_width)
     with torch.no_grad():
-        assert isinstance(model.network, CapturedNetwork)
+        assert isinstance(model.network, WatchedNetwork)
         assert torch.equal(model.network.returned(pixels), primary_output(module(pixels)))
     assert model.preprocessing.mean == ((0.5,) * 3 if "open_clip" in kind else (0.4, 0.5, 0.6))
     analysis = vitviz.analyze(ASSETS / PHOTO, model)
@@ -63,7 +63,7 @@ def test_verify_holds_it_to_its_package(kind: str, tmp_path: Path, capsys: pytes
     printed = capsys.readouterr().out
     rows = {line.split("  ")[0]: line.split()[-1] for line in printed.splitlines() if "allowed" in line}
     assert {"pixels of chelsea.jpg", "output for chelsea.jpg"} <= rows.keys() and set(rows.values()) == {"yes"}
-    # Both would be captures of the same model.
+    # Both would watch the same model.
     assert "attention, layer" not in printed and "not compared: attention weights: vitviz has no network" in printed
 
 
@@ -165,9 +165,9 @@ def test_a_family_of_vitviz_s_own_opens_by_its_package_on_request(package: str, 
     assert vitviz.load(folder, engine="own").engine == "own"
     pixels = torch.randn(1, 3, 32, 32)
     assert torch.allclose(own.network(pixels), theirs.network(pixels), rtol=0, atol=1e-5)
-    ours, captured = (model.network.encode(pixels).traces[0] for model in (own, theirs))
+    ours, watched = (model.network.encode(pixels).traces[0] for model in (own, theirs))
     for layer in range(ours.layers):
-        assert float((ours.weights(layer) - captured.weights(layer)).abs().max()) <= 1e-5
+        assert float((ours.weights(layer) - watched.weights(layer)).abs().max()) <= 1e-5
 
 
 def test_the_own_engine_alone_refuses_what_it_has_no_network_for(tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ def test_a_cut_file_is_refused_before_any_package_sees_it(tmp_path: Path, monkey
     assert "not a safetensors file, or a damaged one" in _refusal(folder)
 
 
-def test_a_module_that_cannot_be_captured_is_refused_with_both_reasons(tmp_path: Path) -> None:
+def test_a_module_that_cannot_be_watched_is_refused_with_both_reasons(tmp_path: Path) -> None:
     folder = tmp_path / "small"
     folder.mkdir()
     model: nn.Module = timm.create_model("test_convnext", num_classes=3)

@@ -27,7 +27,7 @@ def logit_lens(analysis: Analysis) -> Findings:
     Vilas et al. 2023, "Analyzing Vision Transformers for Image Classification in Class Embedding Space"; nostalgebraist
     2020, "interpreting GPT: the logit lens". A layer's prediction pools its tokens as the model pools
     those of its last layer. A single token is classified as if pooling had returned it. These measurements are left out
-    for a model that classifies two tokens side by side, and for a captured module, which can only classify all tokens
+    for a model that classifies two tokens side by side, and for a watched module, which can only classify all tokens
     of a layer together.
 
     Returns:

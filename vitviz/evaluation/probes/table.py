@@ -27,10 +27,10 @@ from vitviz.evaluation.probes.lens import logit_lens, why_no_lens
 from vitviz.evaluation.probes.norms import massive_activations, outlier_patches, token_norms
 from vitviz.evaluation.probes.tokens import FEATURES
 from vitviz.evaluation.probes.weights import NO_POSITIONS, patch_filters, position_similarity
-from vitviz.models.capture import CAPTURED_MODULE, NO_STREAM
 from vitviz.models.config import ViTConfig
 from vitviz.models.given import NO_NETWORK, GivenConfig
 from vitviz.models.network import NetworkConfig
+from vitviz.models.watched import NO_STREAM, WATCHED_MODULE
 
 Requirement = Literal["trace", "tokens", "model"]
 
@@ -67,7 +67,7 @@ class Probe:
         if isinstance(config, GivenConfig) and (self.requires != "trace" or self.reads_norms):
             return NO_NETWORK
         if self.requires == "model" and not isinstance(config, ViTConfig):
-            return CAPTURED_MODULE
+            return WATCHED_MODULE
         if (self.requires == "tokens" or self.reads_norms) and not config.has_stream:
             return NO_STREAM
         return self.unsupported_reason(config)

@@ -24,7 +24,7 @@ def token_stream(analysis: Analysis) -> Iterator[torch.Tensor]:
 
     Raises:
         LimitError: the machine does not have enough free memory.
-        MethodError: the tokens of a captured module cannot be read between its layers.
+        MethodError: the tokens of a watched module cannot be read between its layers.
     """
     network = analysis.network
     stream = network.stream(to_device([analysis.prepared.pixels], network.device))

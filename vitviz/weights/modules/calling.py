@@ -12,7 +12,7 @@ from einops import rearrange, repeat
 from torch import nn
 
 from vitviz.errors.kinds import ConfigError
-from vitviz.models.capture.outputs import primary_output
+from vitviz.models.watched.outputs import primary_output
 from vitviz.weights.model import Forward
 from vitviz.weights.modules.unwrap import package_of, vision_config
 

@@ -15,11 +15,12 @@ from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError, ImageError, VitvizError
 from vitviz.errors.messages import describe
 from vitviz.images.preprocessing import Preprocessing, why_not_channels
-from vitviz.models.capture import ModuleFacts
-from vitviz.models.capture.network import CapturedNetwork
-from vitviz.models.capture.outputs import first_output, is_vector, observation_errors, primary_output
-from vitviz.models.capture.state import check_device, check_state, device_of, dtype_of
 from vitviz.models.devices import usable_device
+from vitviz.models.watched import ModuleFacts
+from vitviz.models.watched.network import WatchedNetwork
+from vitviz.models.watched.outputs import first_output, is_vector, observation_errors, primary_output
+from vitviz.models.watched.replay import Replay
+from vitviz.models.watched.state import check_device, check_state, device_of, dtype_of
 from vitviz.weights.architectures import architecture_of_module
 from vitviz.weights.formats.class_names import ClassNames
 from vitviz.weights.metadata.classes import read_labels
@@ -77,14 +78,14 @@ def load_module(
     """A module as a model.
 
     If vitviz's own network gives the same numbers, the model has that network with a copy of the weights. Otherwise the
-    module's attention is captured during its own forward pass. The module is not changed.
+    module's attention is watched during its own forward pass. The module is not changed.
 
     The arguments are those of :func:`vitviz.load`; ``name`` replaces the module's own name, and ``names_in_file`` are
     the names of classes in the file of its weights.
 
     Raises:
-        ConfigError: the module does not state something necessary; it is in a state in which it cannot be captured; or
-            its attention cannot be captured completely and exactly.
+        ConfigError: the module does not state something necessary; it is in a state in which it cannot be watched; or
+            its attention cannot be watched completely and exactly.
         CheckpointError: its preprocessing cannot be done exactly.
         ImageError: it cannot run on an image of its size.
     """
@@ -141,8 +142,10 @@ def load_module(
             questions.add(patch_size_not_stated(None))
         questions.ask(partial(prepare, (224, 224), (16, 16), channels))
         raise _with_architecture(module, name, questions.error())
-    with observation_errors(name):
-        stages = module_stages(module, forward_function, zeros, len(tokens or ()))
+    noise = torch.randn(zeros.shape, generator=torch.Generator().manual_seed(0)).to(zeros)
+    with observation_errors(name), torch.inference_mode(False), torch.no_grad():
+        replay = Replay.of(lambda pixels: primary_output(forward_function(module, pixels.clone())), noise)
+        stages = module_stages(replay, noise, len(tokens or ()))
     found_patch = stated_patch or find_patch_size(module, size)
     if found_patch is None and not stages.grids:
         found_patch = None if stages.tokens is None else likely_patch(stages.tokens, size)
@@ -158,7 +161,7 @@ def load_module(
     assumptions += (f"labels {label_source}",) * labels_assumed
     if class_names and not questions:
         function, function_source, is_assumed = module_probability(
-            module, probability, partial(forward_function, module), zeros, len(class_names)
+            module, probability, primary_output(output), replay, len(class_names)
         )
         assumptions += (f"probability {function}: {function_source}",) * is_assumed
     first_error: ConfigError | None = None
@@ -173,7 +176,7 @@ def load_module(
         classes = len(class_names)
         facts = ModuleFacts(name, size, patch, channels, prefix_tokens, classes, forward_function, depth, function)
         try:
-            network = CapturedNetwork(module, facts)
+            network = WatchedNetwork(module, facts, replay)
         except ConfigError as error:
             first_error = first_error or error
             continue
@@ -185,7 +188,7 @@ def load_module(
     if is_default:
         assumptions += (f"preprocessing {summarise(prepared)}: {source}; preprocessing=… states another",)
     card = {
-        "captured from": f"{type(module).__module__}.{type(module).__name__}",
+        "watched from": f"{type(module).__module__}.{type(module).__name__}",
         "preprocessing": source,
         "labels": label_source,
         **({"probability": f"{function} ({function_source})"} if class_names else {}),
@@ -203,7 +206,7 @@ def load_module(
     return with_engine(module, model, engine, forward is not None)
 
 
-def _check_own_size(network: CapturedNetwork, preprocessing: Preprocessing, name: str) -> None:
+def _check_own_size(network: WatchedNetwork, preprocessing: Preprocessing, name: str) -> None:
     """Check that a network accepts the inputs that its preprocessing makes.
 
     Raises:

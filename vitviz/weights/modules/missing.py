@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from vitviz.errors.kinds import ConfigError
-from vitviz.models.capture.grids import grid_of
+from vitviz.models.watched.grids import grid_of
 from vitviz.weights.modules.sizes import Size
 
 Value = TypeVar("Value")

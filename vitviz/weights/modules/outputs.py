@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError
-from vitviz.models.capture.outputs import FIELDS, is_vector, primary_output
 from vitviz.models.probability import PROBABILITIES
+from vitviz.models.watched.outputs import FIELDS, is_vector
+from vitviz.models.watched.replay import Replay
 from vitviz.weights.metadata.classes import read_probability
 from vitviz.weights.model import Forward
 from vitviz.weights.modules.preparation import as_sidecars
@@ -21,7 +21,7 @@ from vitviz.weights.modules.unwrap import package_of
 
 # Packages whose classifiers of several classes are for one label.
 ONE_LABEL = ("timm", "torchvision")
-SIGMOIDS = ("sigmoid", "sigmoid_", "expit", "special_expit")
+SIGMOIDS = ("sigmoid", "sigmoid_", "special_expit")
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def choose_output(
 
 
 def module_probability(
-    module: nn.Module, stated: str | None, call: Callable[[torch.Tensor], Any], zeros: torch.Tensor, classes: int
+    module: nn.Module, stated: str | None, zeros_output: torch.Tensor, replay: Replay, classes: int
 ) -> tuple[str, str, bool]:
     """What makes probabilities of a module's output, a sentence that says how that is known, and whether it is assumed.
 
@@ -83,8 +83,8 @@ def module_probability(
     Args:
         module: with a classifier.
         stated: by the user, a name in :data:`PROBABILITIES`; None if nothing is stated.
-        call: returns the module's output for pixels.
-        zeros: pixels of a blank picture.
+        zeros_output: the module's output for a blank picture.
+        replay: the module's pass for noise.
         classes: number of classes, above 0.
 
     Raises:
@@ -93,8 +93,7 @@ def module_probability(
     """
     if stated is not None:
         return word("probability", stated, PROBABILITIES, ConfigError), "stated by the user", False
-    noise = torch.randn(zeros.shape, generator=torch.Generator().manual_seed(0)).to(zeros)
-    if all(_are_probabilities(call, pixels) for pixels in (zeros, noise)):
+    if all(_are_probabilities(output, replay.output_operation in SIGMOIDS) for output in (zeros_output, replay.output)):
         return "identity", "the module returns probabilities", False
     # transformers' modules, those that are derived from them, and what wraps one.
     configs = (getattr(each, "config", None) for each in module.modules())
@@ -108,29 +107,9 @@ def module_probability(
     return function, "one label of several classes; pass probability='sigmoid' for several labels", True
 
 
-def _are_probabilities(call: Callable[[torch.Tensor], Any], pixels: torch.Tensor) -> bool:
-    with torch.inference_mode(False), torch.no_grad(), _Sigmoids() as sigmoids:
-        output = primary_output(call(pixels))
+def _are_probabilities(output: torch.Tensor, is_sigmoid: bool) -> bool:
     if not is_vector(output) or not bool((output >= 0).all()):
         return False
     tolerance = 4 * output.shape[1] ** 0.5 * torch.finfo(output.dtype).eps
     sums_to_one = output.shape[1] > 1 and bool(((output.double().sum(1) - 1).abs() <= tolerance).all())
-    return sums_to_one or any(each.numel() == output.numel() and _same(each, output) for each in sigmoids.results)
-
-
-def _same(result: torch.Tensor, output: torch.Tensor) -> bool:
-    return torch.equal(result.flatten().to(output.dtype), output.flatten())
-
-
-class _Sigmoids(TorchFunctionMode):
-    """Collects what sigmoids return."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.results: list[torch.Tensor] = []
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = function(*args, **(kwargs or {}))
-        if getattr(function, "__name__", "") in SIGMOIDS:
-            self.results.append(result.detach().clone())
-        return result
+    return sums_to_one or is_sigmoid

@@ -35,20 +35,20 @@ class _Disagreement(ConfigError):
     """vitviz's own network has other layers, heads or tokens than the module seems to have."""
 
 
-def with_engine(module: nn.Module, captured: Model, engine: str | None, has_forward: bool) -> Model:
+def with_engine(module: nn.Module, watched: Model, engine: str | None, has_forward: bool) -> Model:
     """The model with the requested network; by default with vitviz's own network if that agrees with the module.
 
     The card states the network and the reason.
 
     Args:
         module: of any package.
-        captured: the model of the captured module.
+        watched: the model of the watched module.
         engine: one of :data:`vitviz.weights.model.ENGINES`; None for the default.
         has_forward: whether the user passed a function that calls the module.
 
     Raises:
         ConfigError: ``engine`` is ``"own"``, and vitviz has no network for the module, or the numbers differ; or it is
-            None, and that network has other layers, heads or tokens than were captured.
+            None, and that network has other layers, heads or tokens than were watched.
     """
     reason = "as requested"
     if engine != "module":
@@ -56,17 +56,17 @@ def with_engine(module: nn.Module, captured: Model, engine: str | None, has_forw
         try:
             if modification is not None:
                 raise ConfigError(modification)
-            return _own_model(module, captured)
+            return _own_model(module, watched)
         except VitvizError as error:
             if engine == "own":
                 raise ConfigError(f"engine 'own': {error}; expected engine = 'module'") from None
             if isinstance(error, _Disagreement):
-                raise ConfigError(f"{captured.name}: {error}; engine = 'module' shows what was captured") from None
+                raise ConfigError(f"{watched.name}: {error}; engine = 'module' shows what was watched") from None
             reason = str(error)
-    return replace(captured, card={**captured.card, "engine": f"the module itself: {reason}"})
+    return replace(watched, card={**watched.card, "engine": f"the module itself: {reason}"})
 
 
-def _own_model(module: nn.Module, captured: Model) -> Model:
+def _own_model(module: nn.Module, watched: Model) -> Model:
     """The model with a copy of the module's weights in vitviz's own network.
 
     Both run on noise of two sizes; logits, features and every attention weight must agree within :data:`TOLERANCE`.
@@ -74,12 +74,12 @@ def _own_model(module: nn.Module, captured: Model) -> Model:
     Raises:
         VitvizError: vitviz has no network for the module, or the two differ.
     """
-    network = _copy_weights(module, captured)
-    network.to(captured.network.device)
-    network.config = replace(network.config, probability=captured.network.config.probability)
-    card = {**captured.card, "engine": "vitviz's own network, with a copy of the module's weights"}
-    model = replace(captured, network=network, card=card)
-    ours, theirs = network.config, captured.network.config
+    network = _copy_weights(module, watched)
+    network.to(watched.network.device)
+    network.config = replace(network.config, probability=watched.network.config.probability)
+    card = {**watched.card, "engine": "vitviz's own network, with a copy of the module's weights"}
+    model = replace(watched, network=network, card=card)
+    ours, theirs = network.config, watched.network.config
     sizes = [
         (each.image_height, each.image_width, each.patch_height, each.patch_width, each.channels, each.prefix)
         for each in (ours, theirs)
@@ -95,23 +95,23 @@ def _own_model(module: nn.Module, captured: Model) -> Model:
         pixels = torch.randn(shape, generator=generator, dtype=torch.float32).to(network.device)
         try:
             with torch.no_grad():
-                _compare(network, captured.network, pixels, bool(captured.labels))
+                _compare(network, watched.network, pixels, bool(watched.labels))
         except ImageError:
             # Some modules accept only images of their own size.
             if height == theirs.image_height:
                 raise
-    network.guard = ChangeGuard.watch(module, captured.name)
+    network.guard = ChangeGuard.watch(module, watched.name)
     return model
 
 
-def _compare(copied: VisionTransformer, captured: Network, pixels: torch.Tensor, has_classes: bool) -> None:
+def _compare(copied: VisionTransformer, watched: Network, pixels: torch.Tensor, has_classes: bool) -> None:
     """Compare logits, features and attention of both networks.
 
     Raises:
         ConfigError: a number differs.
         ImageError: the module does not accept the image.
     """
-    their_encoding, our_encoding = captured.encode(pixels), copied.encode(pixels)
+    their_encoding, our_encoding = watched.encode(pixels), copied.encode(pixels)
     our_trace, their_trace = our_encoding.traces[0], their_encoding.traces[0]
     ours, theirs = (
         f"{trace.layers} layers of {trace.heads} heads among {trace.layout.token_count} tokens"
@@ -122,7 +122,7 @@ def _compare(copied: VisionTransformer, captured: Network, pixels: torch.Tensor,
     if has_classes:
         _require_close("logits", our_encoding.logits, their_encoding.logits)
     try:
-        features = captured.output(pixels, "features")
+        features = watched.output(pixels, "features")
     except MethodError:
         # The module does not return features.
         pass
@@ -152,18 +152,18 @@ def _require_close(quantity: str, ours: torch.Tensor, theirs: torch.Tensor) -> N
         raise ConfigError(f"{quantity} differs from the module's by {difference:.2g}")
 
 
-def _copy_weights(module: nn.Module, captured: Model) -> VisionTransformer:
+def _copy_weights(module: nn.Module, watched: Model) -> VisionTransformer:
     """vitviz's own network with the module's weights.
 
     Raises:
         VitvizError: vitviz has no network for its family.
     """
-    name, tensors = captured.name, module.state_dict()
+    name, tensors = watched.name, module.state_dict()
     if package_of(module) == "transformers":
         return _read_tensors(name, _tensors_as_saved(module), _transformers_config(module), {})
     config = _timm_config(module)
     try:
-        return _read_tensors(name, tensors, None, _facts(module, captured.network.config))
+        return _read_tensors(name, tensors, None, _facts(module, watched.network.config))
     except VitvizError:
         if config is None:
             raise
@@ -198,7 +198,7 @@ def _transformers_config(module: Any) -> Settings:
 
 
 def _facts(module: Any, config: NetworkConfig) -> dict[str, Any]:
-    """Facts that the weights of a module do not state: measured by its capture, and from its attributes and parts."""
+    """Facts that the weights of a module do not state: measured by watching it, and from its attributes and parts."""
     parts = list(module.modules())
     activations = (ACTIVATIONS.get(_activation_class(part)) for part in parts)
     is_after_pooling, pool = getattr(module, "final_ln_after_pool", None), getattr(module, "pool_type", None)

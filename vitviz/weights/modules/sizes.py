@@ -1,6 +1,6 @@
 """A module's image and patch sizes, and the names of its other tokens, read from its attributes.
 
-These values are not trusted: the capture measures which token is which patch.
+These values are not trusted: watching measures which token is which patch.
 """
 
 from __future__ import annotations

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import nn
 
-from vitviz.models.capture.grids import AttentionGrid, attention_grids, call_shapes, is_one_grid
-from vitviz.models.capture.outputs import primary_output
+from vitviz.models.watched.grids import AttentionGrid, attention_grids, call_shapes, is_one_grid
+from vitviz.models.watched.replay import Replay
 
 Size = tuple[int, int]
 
@@ -62,20 +59,17 @@ class Stages:
         return f"patches of {_pixels(patch)} pixels: {count}{more}"
 
 
-def module_stages(
-    module: nn.Module, forward: Callable[[nn.Module, torch.Tensor], Any], pixels: torch.Tensor, extra: int
-) -> Stages:
+def module_stages(replay: Replay, pixels: torch.Tensor, extra: int) -> Stages:
     """The grids of a module, found in one forward pass.
 
     Args:
-        module: in evaluation mode.
-        forward: how it is called.
+        replay: of the module.
         pixels: ``"1 channel height width"``.
         extra: number of its tokens that are not patches.
     """
     size = (pixels.shape[-2], pixels.shape[-1])
     with torch.inference_mode(False), torch.no_grad():
-        shapes = call_shapes(lambda image: primary_output(forward(module, image)), pixels)
+        shapes = call_shapes(replay, pixels)
     if not is_one_grid(shapes):
         return Stages(size, tuple(attention_grids(shapes, size, extra)), None)
     return Stages(size, (), shapes[0].queries if shapes else None)

@@ -1,4 +1,4 @@
-"""The packages that checkpoints come from: references for vitviz's numbers, and models to capture."""
+"""The packages that checkpoints come from: references for vitviz's numbers, and models to watch."""
 
 from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.packages import open_clip, timm, transformers

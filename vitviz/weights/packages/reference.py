@@ -20,7 +20,7 @@ from torch import nn
 from vitviz.errors.extras import needs
 from vitviz.errors.kinds import CheckpointError, VitvizError
 from vitviz.errors.messages import quote
-from vitviz.models.capture.outputs import is_vector, primary_output
+from vitviz.models.watched.outputs import is_vector, primary_output
 from vitviz.weights.formats.limits import MAX_DEPTH
 from vitviz.weights.metadata.settings import Settings
 from vitviz.weights.metadata.sidecars import Sidecars
@@ -71,7 +71,7 @@ class Package:
         check_config: takes a configuration and the name of the checkpoint; returns a configuration with which the
             loader reads only these two files, runs no code of theirs and leaves no weight random.
         build: returns the model of a folder without its weights, on torch's default device.
-        load: returns the model of a folder for capturing; takes patterns of keys that are ignored.
+        load: returns the model of a folder to be watched; takes patterns of keys that are ignored.
     """
 
     name: str

@@ -1,0 +1,78 @@
+"""One attention among the operations of a pass, and the operations of which it can consist."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from vitviz.models.watched.program import Result, Step
+
+FUSED = (
+    *("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention"),
+    *("_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention"),
+    "_scaled_dot_product_fused_attention_overrideable",
+)
+# Products, with the places of their operands.
+PRODUCTS = {"bmm": (0, 1), "mm": (0, 1), "baddbmm": (1, 2), "addmm": (1, 2)}
+LINEAR = ("addmm", "mm", "linear", "mkldnn_linear", "_int_mm")
+# Operations that keep the numbers of a tensor, and their order.
+COPIES = (
+    *("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "expand", "clone", "contiguous", "_to_copy"),
+    *("detach", "alias", "dropout", "native_dropout", "lift_fresh", "_reshape_alias"),
+)
+TRANSPOSES = ("transpose", "permute", "t")
+# The most by which a weight may differ from the softmax of its scores, and a sum of weights from 1, in each type.
+ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One attention of a program.
+
+    Args:
+        step: number of the fused kernel, or of the product with values.
+        is_fused: whether it is a kernel.
+        is_flipped: whether the product has the values first: valuesᵀ · weightsᵀ.
+        scores: number of the product of queries and keys; None if there is none.
+        scale: factor of the scores.
+        biases: numbers of the steps that add to the scores, and the places of what they add.
+        is_rest: whether more happens to scores or weights, so that a bias is what the product does not explain.
+        leading: leading dimensions of the weights before queries and keys.
+        tokens: reference to the input of the projection to queries, keys or values; None if there is none.
+    """
+
+    step: int
+    is_fused: bool
+    is_flipped: bool = False
+    scores: int | None = None
+    scale: float = 1.0
+    biases: tuple[tuple[int, int], ...] = ()
+    is_rest: bool = False
+    leading: tuple[int, ...] = ()
+    tokens: Result | None = None
+
+    def values_of(self, steps: Sequence[Step]) -> Any:
+        """The reference to its values."""
+        step = steps[self.step]
+        return step.args[2 if self.is_fused else PRODUCTS[step.name][not self.is_flipped]]
+
+
+def origin(steps: Sequence[Step], reference: Any, names: Collection[str] = (*COPIES, *TRANSPOSES)) -> Any:
+    """The reference to a tensor before views and copies of all of it."""
+    while type(reference) is Result and steps[reference.step].name in names and reference.item < 0:
+        reference = steps[reference.step].args[0]
+    return reference
+
+
+def is_split(steps: Sequence[Step], parts: Sequence[Attention]) -> bool:
+    """Whether parts have the same values, so that they are slices of the queries of one attention."""
+    return len(parts) > 1 and len({origin(steps, part.values_of(steps)) for part in parts}) == 1
+
+
+def arguments_of(step: Step, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a step by their names."""
+    names = [each.name for each in step.operator._schema.arguments]
+    return dict(zip(names, args, strict=False)) | dict(kwargs)

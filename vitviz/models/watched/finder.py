@@ -1,0 +1,271 @@
+"""Finds attention among the operations of a pass: fused kernels, and products of weights that sum to 1 with values.
+
+Attention that is written by hand arrives as a product of queries and keys, a softmax, and a product with values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from vitviz.attention.precision import precise
+from vitviz.errors.kinds import ConfigError
+from vitviz.models.watched.attention import (
+    COPIES,
+    FUSED,
+    LINEAR,
+    PRODUCTS,
+    ROUNDING,
+    TRANSPOSES,
+    Attention,
+    arguments_of,
+    is_split,
+    origin,
+)
+from vitviz.models.watched.program import PICTURE, Constant, Program, Result, Step
+
+SOFTMAXES = ("_softmax", "_safe_softmax")
+# Operations of two tensors whose result is still weights if one of them is.
+ARITHMETIC = ("add", "add_", "sub", "sub_", "mul", "mul_", "div", "div_")
+# Operations that join the outputs of heads, and those that pass them on to what joins them.
+JOINS = ("cat", "stack", "add", "add_", "sum", "copy_", "slice_scatter", "select_scatter", "index_put_", "index_put")
+PASSES = (*COPIES, *TRANSPOSES, *LINEAR, "bmm", "split", "select", "slice")
+# The fewest keys of weights that come from no softmax.
+MIN_KEYS = 4
+# The most operations that are searched for the product from which weights come.
+MAX_STEPS = 60
+
+
+@dataclass
+class AttentionFinder:
+    """Finds the attention of a pass while it is recorded: an observer of :func:`vitviz.models.watched.recorder.record`.
+
+    Args:
+        found: attention, in order.
+        softmaxes: number of elements of each softmax, by number of the step.
+        taken: number of elements of the weights that were taken from each.
+        pairs: number of tokens of each product that has a number for each pair of them.
+        reused: numbers of products of weights that make another one, too.
+    """
+
+    found: list[Attention] = field(default_factory=list)
+    softmaxes: dict[int, int] = field(default_factory=dict)
+    taken: dict[int, int] = field(default_factory=dict)
+    pairs: dict[int, int] = field(default_factory=dict)
+    reused: list[int] = field(default_factory=list)
+    _steps: list[Step] = field(default_factory=lambda: [Step(None)])
+    _live: set[int] = field(default_factory=lambda: {PICTURE})
+    _weights: dict[int, int] = field(default_factory=dict)
+    """The softmax from whose result a step took elements, by number of the step."""
+    _scores: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
+    _added: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)
+    """Operands of sums since the last attention, by number of the step and place."""
+    _linear: tuple[Result, int] = (Result(PICTURE), 0)
+    """The input of the last linear map, and its number of tokens."""
+
+    def __call__(self, number: int, step: Step, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+        self._steps.append(step)
+        if not self._live.isdisjoint(step.reads):
+            self._live.add(number)
+        name = step.name
+        if name in FUSED:
+            if arguments_of(step, args, kwargs).get("dropout_p"):
+                raise ConfigError("its attention has dropout, which is random: call module.eval() first")
+            self._add(Attention(number, True, leading=tuple(args[0].shape[:-2])), args[1].shape[-2])
+            return
+        if name == "baddbmm" or (name in ("add", "add_") and self._scores):
+            self._added |= {(number, place): args[place] for place in (0, 1) if isinstance(args[place], torch.Tensor)}
+        if name in LINEAR:
+            self._note_linear(step, result)
+        if name in SOFTMAXES:
+            self._weights[number] = number
+            self.softmaxes[number] = result.numel()
+        elif name in PRODUCTS:
+            self._product(number, step, args, result)
+        else:
+            self._follow(number, step)
+
+    def _note_linear(self, step: Step, result: Any) -> None:
+        first, second = (step.args[place] for place in PRODUCTS.get(step.name, (0, 1)))
+        if isinstance(first, Result) and self._is_constant(second) and isinstance(result, torch.Tensor):
+            self._linear = (origin(self._steps, first, COPIES), math.prod(result.shape[:-1]))
+
+    def _is_constant(self, reference: Any) -> bool:
+        return isinstance(origin(self._steps, reference), Constant)
+
+    def _follow(self, number: int, step: Step) -> None:
+        """What is taken from weights is weights; the operation may change them, or only look at them."""
+        operands = step.args if step.name in ARITHMETIC else step.args[:1]
+        read = [each.step for each in operands if isinstance(each, Result)]
+        source = next((self._weights[each] for each in read if each in self._weights), None)
+        if source is not None:
+            self._weights[number] = source
+
+    def _product(self, number: int, step: Step, args: Sequence[Any], result: torch.Tensor) -> None:
+        references = [step.args[place] for place in PRODUCTS[step.name]]
+        first, second = (args[place].detach() for place in PRODUCTS[step.name])
+        if any(map(self._is_constant, references)):
+            self._follow(number, step)
+            return
+        sources = [self._weights.get(each.step) for each in references]
+        is_live = [each.step in self._live for each in references]
+        sums = [
+            _sums_to_one(operand, MIN_KEYS if source is None else 2) and (source is not None or live)
+            for source, live, operand in zip(sources, is_live, (first, second.mT), strict=True)
+        ]
+        if step.name not in ("bmm", "mm") or not any(sums):
+            self.reused += [number for source in sources if source in self.taken]
+            if all(is_live):
+                self._scores[number] = (first, second.mT)
+                if result.shape[-1] == result.shape[-2] > 1:
+                    self.pairs[number] = result.shape[-1]
+            return
+        is_flipped = not sums[0] or (sources[0] is None and sums[1] and sources[1] is not None)
+        weights, source = (second.mT, sources[1]) if is_flipped else (first, sources[0])
+        if source is not None:
+            taken = self.taken.get(source, 0) + weights.numel()
+            if source in self.taken and taken > self.softmaxes[source]:
+                self.reused.append(number)
+            self.taken[source] = taken
+        found = self._explained(Attention(number, False, is_flipped), source, weights)
+        self._add(replace(found, leading=self._leading(source, weights)), weights.shape[-1])
+
+    def _leading(self, source: int | None, weights: torch.Tensor) -> tuple[int, ...]:
+        """The leading dimensions of weights: windows and heads, as their softmax has them."""
+        lead, shape = weights.shape[:-2].numel(), None if source is None else self._steps[source].shape
+        windows, rest = divmod(self._linear[1], weights.shape[-1])
+        fits, leading = windows > 0 and not rest and lead % windows == 0, (shape or ())[:-2]
+        if math.prod(leading) != lead or len(leading) < 2:
+            return (windows, lead // windows) if fits and lead > 1 else (1, lead)
+        # Heads may come before windows.
+        is_swapped = len(leading) == 2 and fits and leading[0] != windows == leading[1]
+        return (1, *leading) if is_swapped else leading
+
+    def _explained(self, plain: Attention, source: int | None, weights: torch.Tensor) -> Attention:
+        """The attention with the product of queries and keys from which its weights come, if there is one."""
+        step = self._steps[plain.step]
+        product = self._scores_of(step.args[PRODUCTS[step.name][plain.is_flipped]], weights, plain.is_flipped)
+        if product is None:
+            return replace(plain, is_rest=True)
+        found = replace(plain, scores=product, is_rest=True)
+        chain = None if source is None else self._chain(self._steps[source].args[0], product)
+        if chain is None:
+            return found
+        scale, biases = chain
+        queries, keys = map(precise, self._pair(product, plain.is_flipped))
+        scores = (queries @ keys.mT * scale).view(weights.shape if source is None else self._steps[source].shape or ())
+        for number, place in biases:
+            scores = scores + self._added[number, place]
+        difference = float((scores.softmax(-1).view(weights.shape) - precise(weights)).abs().max())
+        is_rest = not difference <= ROUNDING.get(weights.dtype, 1e-5)
+        return replace(found, scale=scale, is_rest=is_rest, biases=() if is_rest else tuple(biases))
+
+    def _pair(self, product: int, is_flipped: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        first, second = self._scores[product]
+        return (second, first) if is_flipped else (first, second)
+
+    def _scores_of(self, reference: Any, weights: torch.Tensor, is_flipped: bool) -> int | None:
+        """The last product of queries and keys on which weights depend, if it has their size."""
+        rest, seen = {reference.step}, set[int]()
+        for _ in range(MAX_STEPS):
+            number = max(rest, default=PICTURE)
+            if number in self._scores:
+                queries, keys = self._pair(number, is_flipped)
+                sizes = (queries.shape[:-2].numel(), queries.shape[-2], keys.shape[-2])
+                return number if sizes == (weights.shape[:-2].numel(), *weights.shape[-2:]) else None
+            seen.add(number)
+            rest = (rest | self._steps[number].reads) - seen
+        return None
+
+    def _chain(self, reference: Any, product: int) -> tuple[float, list[tuple[int, int]]] | None:
+        """The factor of the scores of a softmax, and the places of what is added to them; None if more was done."""
+        behind, scale, biases = {product}, 1.0, list[tuple[int, int]]()
+        for number in range(product + 1, reference.step + 1):
+            if not behind.isdisjoint(self._steps[number].reads):
+                behind.add(number)
+        while reference.step != product:
+            step, number = self._steps[reference.step], reference.step
+            factor = step.args[1] if step.name in ("mul", "mul_", "div", "div_") else None
+            place = 0
+            if isinstance(factor, int | float):
+                scale *= factor if step.name.startswith("mul") else 1 / factor
+            elif step.name in ("add", "add_") and not step.kwargs:
+                place = int(not (isinstance(step.args[0], Result) and step.args[0].step in behind))
+                # What is added before a factor is another number.
+                if scale != 1:
+                    return None
+                if (number, 1 - place) in self._added:
+                    biases.append((number, 1 - place))
+            elif step.name not in COPIES:
+                return None
+            reference = step.args[place]
+            if not isinstance(reference, Result) or reference.step not in behind:
+                return None
+        step = self._steps[product]
+        if step.name == "baddbmm" and not step.kwargs and scale == 1:
+            biases.append((product, 0))
+        return (scale, biases) if step.name in ("bmm", "mm") or (product, 0) in biases else None
+
+    def _add(self, attention: Attention, keys: int) -> None:
+        reference, rows = self._linear
+        self.found.append(replace(attention, tokens=reference if rows and rows % keys == 0 else None))
+        self._scores.clear()
+        self._added.clear()
+
+
+def joined(program: Program, found: Sequence[Attention]) -> list[list[Attention]]:
+    """The attention of each layer: one, or several side by side whose outputs are joined, as of heads in a loop."""
+    numbers = [each.step for each in found]
+    behind = {number: program.dependent(number) for number in numbers}
+    before = {number: {each for each in numbers if each != number and number in behind[each]} for number in numbers}
+    after = {number: {each for each in numbers if each != number and each in behind[number]} for number in numbers}
+    groups: list[list[Attention]] = []
+    for attention in found:
+        last = groups[-1] if groups else []
+        alike = bool(last) and all(
+            before[each.step] == before[attention.step] and after[each.step] == after[attention.step] for each in last
+        )
+        has_queries = not is_split(program.steps, [*last, attention])
+        same = alike and _sizes(program.steps, last[0], has_queries) == _sizes(program.steps, attention, has_queries)
+        if same and _are_joined(program, [*(each.step for each in last), attention.step]):
+            last.append(attention)
+        else:
+            groups.append([attention])
+    return groups
+
+
+def _sizes(steps: Sequence[Step], attention: Attention, has_queries: bool) -> tuple[Any, ...]:
+    """What parts of one call have in common; heads have the number of queries, too."""
+    shape = steps[attention.step].shape or ()
+    values = steps[attention.values_of(steps).step].shape or ()
+    queries = shape[-1 if attention.is_flipped else -2] if has_queries else 0
+    return attention.leading[:-1], queries, *(values[:-3:-1] if attention.is_flipped else values[-2:])
+
+
+def _are_joined(program: Program, parts: Sequence[int]) -> bool:
+    """Whether outputs of attention reach what joins them by views and linear maps alone."""
+    sources: dict[int, frozenset[int]] = {part: frozenset([part]) for part in parts}
+    for number in range(min(parts) + 1, len(program.steps)):
+        step = program.steps[number]
+        found = frozenset[int]().union(*(sources[read] for read in step.reads if read in sources))
+        if not found or number in sources:
+            continue
+        if step.name in JOINS:
+            if len(found) == len(parts):
+                return True
+        elif step.name not in PASSES:
+            return False
+        sources[number] = found
+    return False
+
+
+def _sums_to_one(weights: torch.Tensor, fewest: int) -> bool:
+    """Whether no number of a matrix is negative, and its rows, of this many at least, sum to 1."""
+    if not weights.is_floating_point() or weights.shape[-1] < fewest or bool(weights[..., :1, :].min() < 0):
+        return False
+    tolerance = 10 * ROUNDING.get(weights.dtype, 1e-5)
+    return bool(weights.min() >= 0) and bool(((precise(weights).sum(-1) - 1).abs() <= tolerance).all())

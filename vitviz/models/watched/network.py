@@ -1,0 +1,347 @@
+"""The user's module as a network: its own forward pass, watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, NoReturn, TypeAlias
+
+import torch
+from torch import nn
+
+from vitviz.attention.layout import TokenLayout
+from vitviz.attention.precision import Precision, type_of
+from vitviz.attention.trace import AttentionTrace
+from vitviz.errors.kinds import ConfigError, ImageError, MethodError
+from vitviz.models.network import Encoding
+from vitviz.models.pooling import Output
+from vitviz.models.watched.answers import replayed, replayed_from, require_stream, stream_steps, vector
+from vitviz.models.watched.copying import watched_copy
+from vitviz.models.watched.facts import ModuleConfig, ModuleFacts, Size
+from vitviz.models.watched.gradients import (
+    watched_attention_gradients,
+    watched_features,
+    watched_gradients,
+    watched_layer_gradients,
+)
+from vitviz.models.watched.outputs import first_output, is_vector, observation_errors, primary_output
+from vitviz.models.watched.reading import describe_reading, verify_cls
+from vitviz.models.watched.recorder import ORDER, ChangedPass
+from vitviz.models.watched.recording import Recording
+from vitviz.models.watched.replay import Replay
+from vitviz.models.watched.state import check_device, check_state, device_of, dtype_of
+from vitviz.models.watched.switching import watched_head_scores, watched_without
+from vitviz.models.watched.verification import VerifiedModule, verify_module
+from vitviz.progress import Progress
+
+ATTENTION_POOLING, UNKNOWN_POOLING = "attention", "the module's own"
+_Key: TypeAlias = tuple[Size, torch.dtype, torch.device]
+# The most pictures that are remembered because the module runs other operations for them than for noise.
+MAX_OTHERS = 8
+# Name of the one token that stands for all padding of windows that reach beyond the picture.
+PADDING = "padding"
+
+
+class WatchedNetwork:
+    """A module of any package whose attention is watched during its own forward pass.
+
+    The module is never changed: not its mode, device, gradients, hooks or settings. At its first use, each input shape
+    is recorded as a program and verified (:func:`vitviz.models.watched.verification.verify_module`); each picture is
+    the module's own pass, held to that program.
+
+    Args:
+        module: in evaluation mode.
+        facts: its properties.
+        replay: of noise of its own size; None if it was not recorded yet.
+
+    Raises:
+        ConfigError: its attention cannot be observed completely, or a number differs.
+    """
+
+    with_gradients = watched_gradients
+    layer_gradients = watched_layer_gradients
+    layer_features = watched_features
+    attention_gradients = watched_attention_gradients
+    without = watched_without
+    head_scores = watched_head_scores
+    copy_in_parts = watched_copy
+
+    def __init__(self, module: nn.Module, facts: ModuleFacts, replay: Replay | None = None) -> None:
+        self.module, self.name = module, facts.name
+        self.facts, self._first = facts, replay
+        self._verified: dict[_Key, VerifiedModule] = {}
+        self._others: dict[tuple[_Key, int], VerifiedModule] = {}
+        """Modules verified on pictures that take another way through their code, by a hash of the picture."""
+        check_state(module)
+        verified = self.verified(self.noise(*facts.image_size))
+        if verified.is_padded:
+            self.facts = facts = replace(facts, prefix=(PADDING,))
+        self.verified_at_own_size, depth = verified, len(verified.calls)
+        pooling = UNKNOWN_POOLING if verified.pooling_call is None else ATTENTION_POOLING
+        self.config = ModuleConfig(
+            *(*facts.image_size, *facts.patch_size, facts.channels, facts.classes, facts.probability, facts.prefix),
+            depth,
+            verified.heads,
+            verified.head_width,
+            verified.heads * verified.head_width,
+            pooling,
+            sum(parameter.numel() for parameter in module.parameters()),
+            verified.heads * depth if verified.has_bias else 0,
+            verified.replay.is_written_out,
+            verified.stream is not None,
+        )
+
+    def __call__(self, pixels: torch.Tensor, need_weights: bool = False) -> Any:
+        """The module's output, as :meth:`output` gives it.
+
+        With ``need_weights``, also the attention weights of every layer, each ``"batch head query key"`` with the
+        prefix tokens first, from another pass, :meth:`encode`, without gradients.
+        """
+        if not need_weights:
+            return self.output(pixels)
+        traces, layers = self.encode(pixels).traces, range(self.config.depth)
+        return self.output(pixels), [torch.stack([trace.weights(layer) for trace in traces]) for layer in layers]
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the module's weights."""
+        return device_of(self.module)
+
+    @property
+    def precision(self) -> torch.dtype:
+        """The type of the module's weights."""
+        return dtype_of(self.module)
+
+    def to(self, device: torch.device) -> WatchedNetwork:
+        """The network itself, if this is the module's device.
+
+        Raises:
+            ConfigError: this is another device.
+        """
+        check_device(self.module, device)
+        return self
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """The module's weights."""
+        return self.module.parameters()
+
+    def state_dict(self) -> Mapping[str, torch.Tensor]:
+        """The module's weights by name."""
+        return self.module.state_dict()
+
+    def encode(
+        self,
+        pixels: torch.Tensor,
+        storage: Precision | None = None,
+        keep_bytes: int = 0,
+        report: Callable[[Progress], None] | None = None,
+    ) -> Encoding:
+        """Logits, and the queries and keys of the same forward pass, one image after the other.
+
+        Arguments as in :meth:`vitviz.VisionTransformer.encode`. Logits have no columns if the module does not classify.
+
+        Raises:
+            ImageError: the module cannot take an input of this size.
+            ConfigError: the storage is no precision, the module's state has changed, or a number differs.
+        """
+        dtype = None if storage is None else type_of(storage, "storage")
+        check_state(self.module)
+        traces, logits = [], []
+        for image in pixels.split(1):
+            try:
+                output, trace = self._watch(self.verified(image), image, dtype, keep_bytes, report)
+            except ChangedPass as change:
+                verified = self._verify_otherwise(image, str(change))
+                output, trace = self._watch(verified, image, dtype, keep_bytes, report)
+            traces.append(trace)
+            logits.append(output if self.config.classes else output.new_zeros(1, 0))
+        return Encoding(torch.cat(logits).float(), tuple(traces))
+
+    def _watch(
+        self,
+        verified: VerifiedModule,
+        image: torch.Tensor,
+        dtype: torch.dtype | None,
+        keep_bytes: int,
+        report: Callable[[Progress], None] | None,
+    ) -> tuple[torch.Tensor, AttentionTrace]:
+        """The module's own output for an image, and its trace."""
+        recording = Recording(verified, self.config.layout(*image.shape[-2:]), dtype, report)
+        with self.running(image) as inputs:
+            output = verified.replay.follow(self.run, inputs, recording, recording.hooks())
+            return output, recording.trace(keep_bytes)
+
+    def _verify_otherwise(self, image: torch.Tensor, change: str) -> VerifiedModule:
+        """The module, verified on an image for which it runs other operations than for noise.
+
+        Raises:
+            ConfigError: it takes the image's tokens in another order, or attends otherwise.
+        """
+        if change == ORDER:
+            reason = "this picture's tokens are taken in another order than those of noise, on which it was"
+            raise ConfigError(f"{self.name}: {reason} verified: no map could say where they are")
+        with self.running(image) as inputs:
+            verified = self._verify(inputs, self.facts.grid(*image.shape[-2:]), None)
+        expected = self.verified_at_own_size
+        if (len(verified.calls), verified.heads) != (len(expected.calls), expected.heads):
+            sizes = f"{len(verified.calls)} layers of {verified.heads} heads"
+            before = f"{len(expected.calls)} of {expected.heads}"
+            raise ConfigError(f"{self.name}: {sizes}; when it was verified, this module had {before}")
+        while len(self._others) >= MAX_OTHERS:
+            self._others.pop(next(iter(self._others)))
+        self._others[self._key(image), _hash(image)] = verified
+        return verified
+
+    def output(self, pixels: torch.Tensor, output: Output = "logits") -> torch.Tensor:
+        """The module's output for images.
+
+        Args:
+            pixels: ``"batch channel height width"``, normalised as the module was trained.
+            output: ``"logits"`` for its output ``"batch class"``, or features if it does not classify; ``"features"``
+                for the input of its classifier, ``"batch feature"``.
+
+        Raises:
+            MethodError: the module does not expose this output.
+        """
+        check_state(self.module)
+        with self.running(pixels, torch.is_grad_enabled()) as inputs:
+            if output == "logits" or not self.config.classes:
+                return vector(self.name, self.run(inputs), output)
+            images = inputs.split(1)
+            return torch.cat([replayed(self, self.verified(image), image, output) for image in images])
+
+    def returned(self, pixels: torch.Tensor) -> torch.Tensor:
+        """The module's result for images: logits, features, or tokens if it returns nothing else."""
+        check_state(self.module)
+        with self.running(pixels) as inputs:
+            return self.run(inputs)
+
+    def stream(self, pixels: torch.Tensor) -> Iterator[torch.Tensor]:
+        """The tokens of one image before the first layer and after each one, each ``"1 token width"``, from one pass.
+
+        As in :meth:`vitviz.VisionTransformer.stream`, tokens that are not patches come first.
+
+        Raises:
+            MethodError: the module has no residual stream, or none that can be observed.
+        """
+        check_state(self.module)
+        verified = self.verified(pixels)
+        with self.running(pixels) as inputs:
+            return iter([verified.order.sort(tokens, 1) for tokens in stream_steps(self, verified, inputs)])
+
+    def read(self, tokens: torch.Tensor, layout: TokenLayout) -> torch.Tensor:
+        """The module's output ``"batch class"`` for tokens that replace those after its last layer.
+
+        Args:
+            tokens: ``"batch token width"``, as :meth:`stream` returns them.
+            layout: their order.
+
+        Raises:
+            MethodError: as :meth:`stream`.
+        """
+        check_state(self.module)
+        config = self.config
+        # Of no consequence, since all that the output reads is replaced.
+        pixels = self.noise(layout.grid_height * config.patch_height, layout.grid_width * config.patch_width)
+        verified = self.verified(pixels)
+        stream, module_tokens = require_stream(self.name, verified), verified.order.unsort(tokens, 1)
+        shape = verified.replay.program.steps[stream.ends[-1]].shape or ()
+        with self.running(pixels):
+            rows = [stream.as_result(row.to(self.device, self.precision), shape) for row in module_tokens.split(1)]
+            return torch.cat([replayed_from(self, verified, row, "logits") for row in rows])
+
+    def use(self, tensors: Mapping[int, torch.Tensor]) -> None:
+        """Use other tensors in place of the module's own, by their ``id``: those of a copy of the module."""
+        pairs = {key: (each, each.replay.with_constants(tensors)) for key, each in self._verified.items()}
+        self._verified = {key: replace(each, replay=replay) for key, (each, replay) in pairs.items()}
+        self._others = {}
+
+    def noise(self, height: int, width: int) -> torch.Tensor:
+        """An image of noise, the same at every call, ``"1 channel height width"``."""
+        return torch.randn(1, self.facts.channels, height, width, generator=torch.Generator().manual_seed(0))
+
+    @cached_property
+    def why_no_hiding(self) -> str | None:
+        """Why :meth:`without` cannot leave patches out, tried on noise of its own size; None if it can."""
+        try:
+            self.without(self.noise(*self.facts.image_size), patches=[{0}])
+        except MethodError as error:
+            return str(error)
+        return None
+
+    def classify_each(self, tokens: torch.Tensor) -> NoReturn:
+        """Refused: the module classifies all tokens together."""
+        raise MethodError(f"{self.name}: a watched module does not classify single tokens")
+
+    def _key(self, image: torch.Tensor) -> _Key:
+        return (image.shape[-2], image.shape[-1]), self.precision, self.device
+
+    def verified(self, image: torch.Tensor) -> VerifiedModule:
+        """The verified module for images of this shape; noise of the first one's is verified.
+
+        Raises:
+            ImageError: the module cannot take an input of this size.
+            ConfigError: a number differs.
+        """
+        key = self._key(image)
+        if key not in self._verified:
+            grid = self.facts.grid(*key[0])
+            with self.running(self.noise(*key[0])) as inputs:
+                self._try(inputs)
+                first, self._first = self._first, None
+                self._verified[key] = self._verify(inputs, grid, first)
+        if self._others:
+            return self._others.get((key, _hash(image)), self._verified[key])
+        return self._verified[key]
+
+    @contextmanager
+    def running(self, pixels: torch.Tensor, has_gradients: bool = False) -> Iterator[torch.Tensor]:
+        """Pixels on the module's device and in its type, outside inference mode: tensors that it caches stay usable."""
+        with torch.inference_mode(False), torch.set_grad_enabled(has_gradients):
+            copy = pixels.clone() if pixels.is_inference() else pixels
+            yield copy.to(self.device, self.precision)
+
+    def run(self, pixels: torch.Tensor) -> torch.Tensor:
+        """The module's result for pixels from :meth:`running`."""
+        # A copy, since the module may change it in place.
+        return primary_output(self.facts.forward(self.module, pixels.clone()))
+
+    def _try(self, pixels: torch.Tensor) -> None:
+        """Run the module once alone, to tell its own errors from those of watching it."""
+        output = primary_output(first_output(self.name, self.module, self.facts.forward, pixels.clone()))
+        classes = self.facts.classes
+        if classes and (not is_vector(output) or output.shape[1] != classes):
+            shape = f"an output of shape {tuple(output.shape)} for {classes} labels"
+            raise ConfigError(f"{self.name}: {shape}; expected 'batch class', one class for each label")
+
+    def _verify(self, pixels: torch.Tensor, grid: Size, replay: Replay | None) -> VerifiedModule:
+        name, prefix = self.facts.name, self.facts.prefix
+        is_padded = prefix == (PADDING,)
+        try:
+            with observation_errors(name):
+                replay = replay or Replay.of(self.run, pixels)
+                extra = 0 if is_padded else len(prefix)
+                verified = verify_module(self.run, replay, pixels, grid, extra, self.facts.depth)
+                if verified.order.extra == len(prefix):
+                    reads_cls = verify_cls(pixels, verified, prefix)
+                    remarks = (*verified.remarks, *describe_reading(pixels, verified, reads_cls))
+                    verified = replace(verified, reads_cls=reads_cls, remarks=remarks)
+        except ConfigError as error:
+            message = str(error)
+            raise ConfigError(message if message.startswith(f"{name}: ") else f"{name}: {message}") from None
+        if is_padded:
+            verified = verified.padded()
+        elif verified.is_padded and self._verified:
+            size = f"{pixels.shape[-1]}×{pixels.shape[-2]} pixels"
+            raise ImageError(f"{name}: windows reach beyond an image of {size}, and not at its own size")
+        elif not verified.is_padded and verified.order.extra != len(prefix):
+            counts = f"{verified.order.extra} tokens that are no patches ({verified.order.before} before them)"
+            names = f"prefix={list(prefix)} names {len(prefix)}"
+            raise ConfigError(f"{name}: {counts}, and {names}; expected a name for each, such as prefix=['cls']")
+        return verified
+
+
+def _hash(image: torch.Tensor) -> int:
+    return hash(image.detach().cpu().float().numpy().tobytes())

@@ -1,0 +1,184 @@
+"""The places of a call's tokens in the picture, for any order and windows in which the module attends."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from vitviz.attention.precision import precise
+from vitviz.models.watched.calls import AttentionCall
+
+
+@dataclass(frozen=True)
+class TokenOrder:
+    """The position of the patches in a sequence of tokens.
+
+    Args:
+        before, after: number of other tokens before and after the patches.
+        patches: number of patches.
+    """
+
+    before: int
+    after: int
+    patches: int
+
+    @classmethod
+    def of(cls, places: TokenPlaces, patches: int) -> TokenOrder:
+        """The order of a layer's tokens, if its patches are contiguous; else that of the layout, the patches last."""
+        extra, index = len(places.index) - patches, places.index[-patches:]
+        is_contiguous = bool((index.diff() == 1).all()) and places.windows == 1 and int(index[0]) <= extra
+        start = int(index[0]) if is_contiguous else extra
+        return cls(start, extra - start, patches)
+
+    @property
+    def extra(self) -> int:
+        return self.before + self.after
+
+    @property
+    def index(self) -> torch.Tensor:
+        """``"token"``: the place of each layout token, those that are not patches first, among the module's tokens."""
+        extras = [*range(self.before), *range(self.before + self.patches, self.extra + self.patches)]
+        return torch.tensor([*extras, *range(self.before, self.before + self.patches)])
+
+    def sort(self, tokens: torch.Tensor, dim: int) -> torch.Tensor:
+        """The module's tokens in the order of a :class:`vitviz.TokenLayout`: those that are not patches first."""
+        if not self.after:
+            return tokens
+        return tokens.index_select(dim, self.index.to(tokens.device))
+
+    def unsort(self, tokens: torch.Tensor, dim: int) -> torch.Tensor:
+        """Tokens of a layout in the order of the module, the inverse of :meth:`sort`."""
+        if not self.after:
+            return tokens
+        return tokens.index_select(dim, self.index.argsort().to(tokens.device))
+
+
+@dataclass(frozen=True, eq=False)
+class TokenPlaces:
+    """The mapping from the tokens of a :class:`vitviz.TokenLayout` to those of a layer's call.
+
+    Args:
+        index: ``"token"``: each layout token's place among the tokens of the call, window after window.
+        windows: number of token sequences that attend separately; 1 for global attention.
+        has_heads_first: whether the call's dimensions are ``"batch head window token dim"``, as in Hiera.
+        pads: places of the padding tokens, which are all the same.
+        is_padded: whether the layout begins with one token that stands for all padding, because windows of this or
+            another layer reach beyond the picture. ``index`` leaves this token out.
+    """
+
+    index: torch.Tensor
+    windows: int = 1
+    has_heads_first: bool = False
+    pads: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
+    is_padded: bool = False
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether the tokens are already in the order of the layout."""
+        in_order = self.windows == 1 and torch.equal(self.index, torch.arange(len(self.index)))
+        return in_order and not self.is_padded
+
+    def is_in(self, order: TokenOrder) -> bool:
+        """Whether all tokens attend to each other, in this order."""
+        return self.windows == 1 and not self.is_padded and torch.equal(self.index, order.index)
+
+    @property
+    def token_count(self) -> int:
+        """Number of tokens in the layout."""
+        return len(self.index) + self.is_padded
+
+    def by_window(self, call: AttentionCall) -> AttentionCall:
+        """The call of one image with the dimensions ``"window head token dim"``."""
+        if call.queries.ndim == 4 and not self.has_heads_first:
+            return call
+        queries, keys, values = (self._swap_heads(tensor) for tensor in (call.queries, call.keys, call.values))
+        leading, bias = queries.shape[:-3], call.bias
+        if bias is not None:
+            bias = self._swap_heads(bias.view(*(1,) * (call.queries.ndim - bias.ndim), *bias.shape))
+            bias = bias.expand(*leading, *bias.shape[-3:]).flatten(0, -4)
+        queries, keys, values = (tensor.flatten(0, -4) for tensor in (queries, keys, values))
+        return replace(call, queries=queries, keys=keys, values=values, bias=bias)
+
+    def to_windows(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A call's output as ``"window head token dim"``."""
+        if tensor.ndim == 4 and not self.has_heads_first:
+            return tensor
+        return self._swap_heads(tensor).flatten(0, -4)
+
+    def from_windows(self, context: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        """``"window head token dim"`` in the dimensions of a call's output, the inverse of :meth:`by_window`."""
+        if like.ndim == 4 and not self.has_heads_first:
+            return context
+        return self._swap_heads(context.unflatten(0, self._swap_heads(like).shape[:-3]))
+
+    def sort(self, tensor: torch.Tensor, has_pad_values: bool = False) -> torch.Tensor:
+        """``"window head token dim"`` as ``"head token dim"`` in the order of the layout.
+
+        Args:
+            tensor: queries, keys, values or gradients of a call.
+            has_pad_values: whether the token that stands for all padding takes the values of a padding token. It is
+                zero otherwise, so that the scores of this query or key are its bias.
+        """
+        if self.is_sorted:
+            return tensor[0]
+        return self.sort_tokens(tensor.transpose(0, 1).flatten(1, 2), has_pad_values)
+
+    def sort_tokens(self, tensor: torch.Tensor, has_pad_values: bool = False) -> torch.Tensor:
+        """``"… token dim"``, window after window, in the order of the layout, as :meth:`sort`."""
+        tokens = tensor.index_select(-2, self.index.to(tensor.device))
+        if not self.is_padded:
+            return tokens
+        has_pad = has_pad_values and len(self.pads) > 0
+        pad = tensor[..., self.pads[:1].to(tensor.device), :] if has_pad else torch.zeros_like(tensor[..., :1, :])
+        return torch.cat([pad, tokens], -2)
+
+    def bias(self, call: AttentionCall) -> torch.Tensor | None:
+        """The bias of the scores of a call :meth:`by_window`, ``"head query key"``; None for no bias.
+
+        It is minus infinity outside the query's window, so that it attends to nothing there. The head may be 1.
+        """
+        bias = call.bias
+        if bias is None and self.windows == 1 and not self.is_padded:
+            return None
+        if bias is None:
+            bias = precise(call.queries.new_zeros(1, 1, 1, 1))
+        bias = precise(bias.detach())
+        bias = bias.expand(*bias.shape[:-2], call.query_count, call.key_count)
+        while bias.ndim < 4:
+            bias = bias[None]
+        bias = bias.expand(self.windows, -1, -1, -1)
+        if self.is_sorted:
+            return bias[0]
+        count, has_pads = self.token_count, len(self.pads) > 0
+        # Padding tokens go to an extra last place, which is cut off.
+        token = torch.full((self.windows * call.key_count,), count, dtype=torch.long)
+        token[self.index] = torch.arange(len(self.index)) + self.is_padded
+        token = token.view(self.windows, -1).to(bias.device)
+        heads = call.heads if has_pads else bias.shape[1]
+        matrix = bias.new_full((heads, count + has_pads, count + has_pads), -math.inf)
+        matrix[:, token[:, :, None], token[:, None, :]] = bias.expand(-1, heads, -1, -1).transpose(0, 1)
+        if has_pads:
+            self._add_pads(matrix, token, call, bias)
+            matrix = matrix[:, :count, :count].clone()
+        if self.is_padded:
+            matrix[:, 0] = -math.inf
+            matrix[:, 0, 0] = 0
+        return matrix
+
+    def _add_pads(self, matrix: torch.Tensor, token: torch.Tensor, call: AttentionCall, bias: torch.Tensor) -> None:
+        """Write the scores of each window's padding as one score: the logarithm of the sum of their exponentials.
+
+        The softmax then gives patches the same weight as before, and the one token the weight of all padding.
+        """
+        is_pad = token == token.new_tensor(self.token_count)
+        for window in is_pad.any(1).nonzero().flatten().tolist():
+            pads = is_pad[window]
+            keys, queries = (precise(tensor[window].detach()) for tensor in (call.keys, call.queries))
+            scores = queries @ keys[:, pads].mT * call.scale + bias[window][..., pads]
+            matrix[:, token[window], 0] = scores.logsumexp(-1)
+
+    def _swap_heads(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Swap the dimensions of heads and windows, if the heads come first."""
+        return tensor.transpose(1, 2) if self.has_heads_first else tensor

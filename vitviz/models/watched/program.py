@@ -1,0 +1,230 @@
+"""A forward pass as a program: the operations below autograd that a module ran for a picture, in order.
+
+It can be run again on another picture, in parts, and with other results of some operations. A module's own pass on a
+picture is compared with it operation by operation (:mod:`vitviz.models.watched.recorder`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+PICTURE = 0
+"""Number of the step that stands for the pixels."""
+Values = dict[int, Any]
+"""Results of steps by their numbers."""
+Hook = Callable[[int, Sequence[Any], Mapping[str, Any], Any, Values], Any]
+"""Receives a step's number, arguments and result, and the results so far; returns the result in its place."""
+
+
+def first_tensor(result: Any) -> Any:
+    """The result of an operation, or the first one of several, such as that of a norm beside its mean and deviation."""
+    return result[0] if isinstance(result, tuple | list) and result else result
+
+
+class Result(NamedTuple):
+    """A reference to the result of a step, or to one of its several tensors."""
+
+    step: int
+    item: int = -1
+
+
+class Constant(NamedTuple):
+    """A reference to a tensor that no step made, such as a weight."""
+
+    number: int
+    is_constant: bool = True
+
+
+@dataclass(eq=False, slots=True)
+class Step:
+    """One operation.
+
+    Args:
+        operator: of torch's ``aten``, or of a package's own library; None for the picture.
+        args, kwargs: with references in place of tensors.
+        reads: numbers of the steps on which it depends.
+        hidden: those of them that it reads as storage that they changed in place, without a reference.
+        shape: of its result, or of the first one of several; None if there is no tensor.
+        index: a hash of the whole numbers by which it takes elements in an order; None if there are none.
+    """
+
+    operator: Any
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    reads: frozenset[int] = frozenset()
+    hidden: frozenset[int] = frozenset()
+    shape: tuple[int, ...] | None = None
+    index: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The operation's name, such as ``"bmm"``; empty for the picture."""
+        return "" if self.operator is None else self.operator._schema.name.rpartition("::")[2]
+
+
+@dataclass(eq=False)
+class Program:
+    """The steps of one pass.
+
+    Args:
+        steps: in order; the first is the picture.
+        constants: tensors that no step made.
+        output: reference to the module's output.
+        order: numbers of the steps in an order in which they can be run.
+    """
+
+    steps: list[Step]
+    constants: list[torch.Tensor]
+    output: Result
+    order: list[int]
+    _plans: dict[Any, tuple[list[int], dict[int, list[int]]]] = field(default_factory=dict, repr=False)
+
+    def needed(self, wanted: Collection[int], given: Collection[int] = ()) -> set[int]:
+        """The steps on which some depend, with these, and without those behind given results."""
+        found, rest = set[int](), [*wanted]
+        while rest:
+            number = rest.pop()
+            if number not in found and number not in given:
+                found.add(number)
+                rest += self.steps[number].reads
+        return found
+
+    def dependent(self, source: int) -> set[int]:
+        """The steps that depend on one, with it."""
+        found = {source}
+        for number, step in enumerate(self.steps):
+            if not found.isdisjoint(step.reads):
+                found.add(number)
+        return found
+
+    @property
+    def live(self) -> list[int]:
+        """The steps between the picture and the output, in order."""
+        needed = self.needed([self.output.step])
+        return [number for number in sorted(self.dependent(PICTURE)) if number in needed]
+
+    def run(
+        self,
+        given: Mapping[int, Any],
+        wanted: Sequence[Result],
+        hooks: Mapping[int, Hook] | None = None,
+        also: Collection[int] = (),
+    ) -> list[Any]:
+        """Some results, by running the steps on which they depend.
+
+        Args:
+            given: results by number of the step, such as the pixels.
+            wanted: references to the results.
+            hooks: functions that may replace results, by number of the step.
+            also: numbers of other steps to run, whose results are not kept.
+        """
+        hooks = hooks or {}
+        order, ending = self._plan(tuple(wanted), tuple(also), tuple(given))
+        values: Values = dict(given)
+        for number in order:
+            step = self.steps[number]
+            if step.operator is None:
+                raise KeyError("the pixels of a program were not given")
+            args, kwargs = self._arguments(step, values)
+            result = step.operator(*args, **kwargs)
+            hook = hooks.get(number)
+            values[number] = result if hook is None else hook(number, args, kwargs, result, values)
+            for read in ending.get(number, ()):
+                values.pop(read, None)
+        return [_item(values, each) for each in wanted]
+
+    def _plan(
+        self, wanted: tuple[Result, ...], also: tuple[int, ...], given: tuple[int, ...]
+    ) -> tuple[list[int], dict[int, list[int]]]:
+        """The steps to run, in order, and after which one each result is of no use any more."""
+        key = wanted, also, given
+        if key not in self._plans:
+            needed = self.needed([*also, *(each.step for each in wanted)], given)
+            order = [number for number in self.order if number in needed]
+            last = {read: number for number in order for read in self.steps[number].reads}
+            keep, ending = {each.step for each in wanted}, dict[int, list[int]]()
+            for read, number in last.items():
+                if read not in keep:
+                    ending.setdefault(number, []).append(read)
+            self._plans[key] = order, ending
+        return self._plans[key]
+
+    def _arguments(self, step: Step, values: Values) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        def value(argument: Any) -> Any:
+            kind = type(argument)
+            if kind is Result:
+                return _item(values, argument)
+            if kind is Constant:
+                # No gradient is wanted of weights.
+                return self.constants[argument.number].detach()
+            return kind(map(value, argument)) if kind in (tuple, list) else argument
+
+        return tuple(map(value, step.args)), {name: value(each) for name, each in step.kwargs.items()}
+
+    def as_result(self, step: int, tensor: torch.Tensor) -> Any:
+        """A tensor as the result of a step, whose other results nothing reads."""
+        returns = self.steps[step].operator._schema.returns
+        return tensor if len(returns) == 1 else (tensor, *(None,) * (len(returns) - 1))
+
+    def cuts(self) -> Iterator[int]:
+        """The steps through which everything passes that the output reads of the picture, in order."""
+        live = self.live
+        users: dict[int, int] = {}
+        hidden = set[int]()
+        for number in live:
+            for read in self.steps[number].reads:
+                users[read] = number
+            hidden |= self.steps[number].hidden
+            # More than one result is no one tensor.
+            hidden |= {each.step for each in _results(self.steps[number]) if each.item > 0}
+        reach = -1
+        for number in live:
+            if reach <= number and number not in hidden:
+                yield number
+            reach = max(reach, users.get(number, -1))
+
+    def constants_before(self, step: int) -> set[int]:
+        """Numbers of the constants on which a step depends."""
+        return {number for each in self.needed([step]) for number in _constants(self.steps[each])}
+
+    def with_constants(self, others: Mapping[int, torch.Tensor]) -> Program:
+        """The same program with other tensors in place of constants, by their ``id``."""
+        constants = [others.get(id(tensor), tensor) for tensor in self.constants]
+        return Program(self.steps, constants, self.output, self.order)
+
+    def delay(self, parts: Sequence[int]) -> None:
+        """Let no step that depends on one of these steps run before the last of them."""
+        first, last = min(parts), max(parts)
+        behind = set[int]().union(*(self.dependent(part) for part in parts)) - set(parts)
+        middle = [number for number in self.order if first <= number <= last]
+        moved = [number for number in middle if number in behind]
+        start = self.order.index(middle[0])
+        stay = [number for number in middle if number not in behind]
+        self.order[start : start + len(middle)] = [*stay, *moved]
+
+
+def _item(values: Values, reference: Result) -> Any:
+    value = values[reference.step]
+    return value if reference.item < 0 else value[reference.item]
+
+
+def _references(step: Step) -> Iterator[Result | Constant]:
+    rest: list[Any] = [*step.args, *step.kwargs.values()]
+    while rest:
+        each = rest.pop()
+        if type(each) in (Result, Constant):
+            yield each
+        elif type(each) in (tuple, list):
+            rest += each
+
+
+def _results(step: Step) -> Iterator[Result]:
+    return (each for each in _references(step) if isinstance(each, Result))
+
+
+def _constants(step: Step) -> Iterator[int]:
+    return (each.number for each in _references(step) if isinstance(each, Constant))

@@ -1,0 +1,163 @@
+"""Reads the calls of attention while a program runs, and writes others in their place.
+
+What other operations do to scores and weights that are written by hand is a bias: the logarithm of the weights, less
+the product of queries and keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from vitviz.attention.precision import precise
+from vitviz.models.watched.attention import PRODUCTS, ROUNDING, Attention, arguments_of, is_split
+from vitviz.models.watched.calls import AttentionCall, as_bias, causal_bias, repeat_groups
+from vitviz.models.watched.program import Hook, Program, Step, Values
+
+
+@dataclass
+class _Reader:
+    """Reads the calls of attention of a run, and passes each to a function that returns its output."""
+
+    number: int
+    parts: Sequence[Attention]
+    on_call: Callable[[AttentionCall], torch.Tensor]
+    is_split: bool
+    steps: Sequence[Step]
+    _scores: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
+    _sums: dict[int, tuple[Sequence[Any], torch.Size]] = field(default_factory=dict)
+    _calls: list[AttentionCall] = field(default_factory=list)
+
+    def hooks(self) -> dict[int, Hook]:
+        found: dict[int, Hook] = {}
+        for part in self.parts:
+            if part.scores is not None:
+                found[part.scores] = self.on_scores
+            found |= {number: self.on_sum for number, _ in part.biases if number != part.scores}
+            found[part.step] = self.on_output
+        return found
+
+    def on_scores(self, number: int, args: Sequence[Any], kwargs: Any, result: Any, values: Values) -> Any:
+        first, second = (args[place] for place in PRODUCTS[self.steps[number].name])
+        self._scores[number] = (first, second.mT)
+        return self.on_sum(number, args, kwargs, result, values)
+
+    def on_sum(self, number: int, args: Sequence[Any], kwargs: Any, result: Any, values: Values) -> Any:
+        self._sums[number] = (args, result.shape)
+        return result
+
+    def on_output(self, number: int, args: Sequence[Any], kwargs: Any, result: Any, values: Values) -> Any:
+        part = self.parts[len(self._calls)]
+        self._calls.append(self._call(part, args, kwargs, result))
+        if len(self._calls) < len(self.parts):
+            return result
+        calls, self._calls = self._calls, []
+        self._scores.clear()
+        self._sums.clear()
+        call = replace(_joined(calls, self.is_split), number=self.number)
+        output = self.on_call(call)
+        if output is call.output:
+            return result
+        pieces = output.split([each.query_count for each in calls], -2) if self.is_split else ()
+        pieces = pieces or output.split([each.heads for each in calls], -3)
+        for before, piece in zip(self.parts[:-1], pieces, strict=False):
+            values[before.step] = _as_result(before, piece, values[before.step])
+        return _as_result(self.parts[-1], pieces[-1], result)
+
+    def _call(self, part: Attention, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> AttentionCall:
+        if part.is_fused:
+            return fused_call(arguments_of(self.steps[part.step], args, kwargs), result)
+        first, second = (args[place] for place in PRODUCTS[self.steps[part.step].name])
+        weights, values, output = (second.mT, first.mT, result.mT) if part.is_flipped else (first, second, result)
+
+        def lead(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.reshape(*part.leading, *tensor.shape[-2:])
+
+        values, output, bias = lead(values), lead(output), None
+        # Queries and keys of zero explain nothing.
+        queries, keys = torch.zeros_like(output), torch.zeros_like(values)
+        if part.scores is not None:
+            pair = self._scores[part.scores]
+            queries, keys = map(lead, reversed(pair) if part.is_flipped else pair)
+        for number, place in part.biases:
+            args, shape = self._sums[number]
+            added = _broadcast(args[place], shape, part.leading)
+            bias = added if bias is None else bias + added
+        if part.is_rest:
+            bias = _rest(queries, keys, part.scale, lead(precise(weights).log()))
+        return AttentionCall(queries, keys, values, part.scale, bias, output)
+
+
+def attention_hooks(
+    program: Program, layers: Sequence[Sequence[Attention]], on_call: Callable[[AttentionCall], torch.Tensor]
+) -> dict[int, Hook]:
+    """Hooks that pass each call of attention to a function, which returns the output in its place."""
+    hooks: dict[int, Hook] = {}
+    for number, parts in enumerate(layers):
+        hooks |= _Reader(number, parts, on_call, is_split(program.steps, parts), program.steps).hooks()
+    return hooks
+
+
+def fused_call(given: Mapping[str, Any], result: Any) -> AttentionCall:
+    """The call of a fused kernel, from its arguments by name and its results."""
+    queries, keys, values = (given[name] for name in ("query", "key", "value"))
+    bias = given.get("attn_mask", given.get("attn_bias"))
+    bias = as_bias(bias, queries)
+    if given.get("is_causal"):
+        bias = causal_bias(queries, keys)
+    scale = given.get("scale")
+    scale = queries.shape[-1] ** -0.5 if scale is None else scale
+    keys, values = (repeat_groups(groups, queries.shape[-3]) for groups in (keys, values))
+    log_sums = result[1] if bias is None and result[1].ndim == 3 and result[1].numel() else None
+    return AttentionCall(queries, keys, values, scale, bias, result[0], log_sums)
+
+
+def _joined(calls: Sequence[AttentionCall], split: bool) -> AttentionCall:
+    """One call with the heads, or the queries, of several."""
+    if len(calls) == 1:
+        return calls[0]
+    first, dim = calls[0], -2 if split else -3
+    bias = None
+    if any(call.bias is not None for call in calls):
+        bias = torch.cat([_full_bias(call) for call in calls], dim)
+    queries = torch.cat([call.queries * (call.scale / first.scale) for call in calls], dim)
+    keys = first.keys if split else torch.cat([call.keys for call in calls], dim)
+    values = first.values if split else torch.cat([call.values for call in calls], dim)
+    return AttentionCall(queries, keys, values, first.scale, bias, torch.cat([call.output for call in calls], dim))
+
+
+def _full_bias(call: AttentionCall) -> torch.Tensor:
+    shape = (*call.queries.shape[:-1], call.key_count)
+    return call.queries.new_zeros(shape) if call.bias is None else call.bias.expand(shape)
+
+
+def _as_result(part: Attention, output: torch.Tensor, result: Any) -> Any:
+    """An output in the shape, type and memory format of a step's result."""
+    if part.is_fused:
+        return (torch.empty_like(result[0]).copy_(output.reshape(result[0].shape)), *result[1:])
+    output = output.reshape(*result.shape[:-2], *output.shape[-2:])
+    return torch.empty_like(result).copy_(output.mT if part.is_flipped else output)
+
+
+def _broadcast(bias: torch.Tensor, shape: torch.Size, leading: tuple[int, ...]) -> torch.Tensor:
+    """What was added to scores of a shape, so that it broadcasts to other leading dimensions."""
+    if bias.ndim <= 2 or shape[:-2] == leading or (1, *shape[:-2]) == leading:
+        return bias
+    return bias.expand(shape).reshape(*leading, *shape[-2:])
+
+
+def _rest(queries: torch.Tensor, keys: torch.Tensor, scale: float, logarithm: torch.Tensor) -> torch.Tensor | None:
+    """What makes weights, given as logarithms, of the scaled product; None for nothing but a number for each query.
+
+    That number is of no consequence, and is left out, so that a bias is small.
+    """
+    product = precise(queries) @ precise(keys).mT * scale
+    bias = logarithm - product
+    spread = bias.amax(-1) - bias.amin(-1)
+    bound = ROUNDING.get(queries.dtype, 1e-5) * max(1.0, float(product.detach().abs().max()))
+    if bool((spread <= bound).all()):
+        return None
+    return bias - bias.where(bias.isfinite(), 0).mean(-1, keepdim=True)

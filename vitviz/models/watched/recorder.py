@@ -1,0 +1,266 @@
+"""Records the operations of a module's pass below autograd, or compares them with those of a program.
+
+torch's dispatch modes report every operation in this thread, however a module writes it: einsum, vmap, scripts and
+kernels arrive as the same few operations. Nothing is hooked, replaced or set.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from vitviz.errors.kinds import ConfigError
+from vitviz.models.watched.program import PICTURE, Constant, Hook, Program, Result, Step, first_tensor
+
+Run = Callable[[torch.Tensor], torch.Tensor]
+"""A forward pass: pixels of one image, ``"1 channel height width"``, to the module's output."""
+Observer = Callable[[int, Step, Sequence[Any], Mapping[str, Any], Any], None]
+# Tensors whose operations are of their own kind.
+UNSUPPORTED = ("NestedTensor", "DTensor", "FakeTensor")
+# The difference of a pass that takes elements in another order.
+ORDER = "order"
+# Operations that take elements in an order, and the argument that says which.
+INDEXED = {"index": 1, "gather": 2, "index_select": 2, "take": 1, "take_along_dim": 1, "masked_select": 1}
+
+
+class ChangedPass(ConfigError):
+    """A pass differs from the program with which it is compared."""
+
+
+class _NoFastPath(TorchFunctionMode):
+    """In the presence of a function mode, torch computes whole encoder layers with the operations of its modules."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return function(*args, **(kwargs or {}))
+
+
+class _Mode(TorchDispatchMode):
+    """Numbers the operations of a pass, and knows of each tensor which one made it.
+
+    Args:
+        pixels: of the pass.
+    """
+
+    def __init__(self, pixels: torch.Tensor) -> None:
+        super().__init__()
+        self.number = PICTURE
+        self._sources = {id(pixels): (weakref.ref(pixels), Result(PICTURE))}
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if torch.is_inference_mode_enabled():
+            # There, torch reports an operation before it is taken apart.
+            with self:
+                parts = operator.decompose(*args, **kwargs)
+            if parts is not NotImplemented:
+                return parts
+        names = [kind.__name__ for kind in types if kind.__name__ in UNSUPPORTED] if types else ()
+        if names:
+            raise ConfigError(f"it computes with a {names[0]}, whose operations are not reported one by one")
+        self.number += 1
+        number, result = self.number, self.on_operation(operator, args, kwargs)
+        if isinstance(result, torch.Tensor):
+            self._sources[id(result)] = (weakref.ref(result), Result(number))
+        elif isinstance(result, tuple | list):
+            for item, each in enumerate(result):
+                if isinstance(each, torch.Tensor):
+                    self._sources[id(each)] = (weakref.ref(each), Result(number, item))
+        return result
+
+    def on_operation(self, operator: Any, args: Any, kwargs: Any) -> Any:
+        raise NotImplementedError
+
+    def source(self, tensor: Any) -> Result | None:
+        """The reference to a tensor; None if no operation made it."""
+        known = self._sources.get(id(tensor))
+        # The address of a tensor is used again after it.
+        return known[1] if known is not None and known[0]() is tensor else None
+
+
+class _Recorder(_Mode):
+    """Records steps.
+
+    Args:
+        pixels: of the pass.
+        observe: receives each step with the values of its arguments and result.
+    """
+
+    def __init__(self, pixels: torch.Tensor, observe: Observer | None) -> None:
+        super().__init__(pixels)
+        self.observe = observe
+        self.steps = [Step(None, shape=tuple(pixels.shape))]
+        self.constants: list[torch.Tensor] = []
+        self._numbers: dict[int, int] = {}
+        # A weak reference keeps the address of a storage from being used again.
+        self._writers: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def on_operation(self, operator: Any, args: Any, kwargs: Any) -> Any:
+        reads, hidden, number = set[int](), set[int](), self.number
+
+        def reference(argument: Any) -> Any:
+            kind = type(argument)
+            if not isinstance(argument, torch.Tensor):
+                return kind(map(reference, argument)) if kind in (tuple, list) else argument
+            source = self.source(argument)
+            writer = self._writers.get(_storage(argument))
+            if writer is not None and (source is None or source.step < writer[1]):
+                hidden.add(writer[1])
+            if source is None:
+                return self._constant(argument)
+            reads.add(source.step)
+            return source
+
+        step_args = tuple(map(reference, args))
+        step_kwargs = {name: reference(each) for name, each in kwargs.items()}
+        result = operator(*args, **kwargs)
+        step = Step(operator, step_args, step_kwargs, frozenset(reads | hidden), frozenset(hidden), _shape(result))
+        place = INDEXED.get(step.name)
+        if place is not None and place < len(args):
+            step.index = _hash(args[place])
+        self.steps.append(step)
+        for place, name in _written(operator):
+            written = args[place] if place < len(args) else kwargs.get(name)
+            for tensor in written if isinstance(written, tuple | list) else (written,):
+                if isinstance(tensor, torch.Tensor):
+                    self._writers[_storage(tensor)] = (StorageWeakRef(tensor.untyped_storage()), number)
+        if self.observe is not None:
+            self.observe(number, step, args, kwargs, result)
+        return result
+
+    def _constant(self, tensor: torch.Tensor) -> Constant:
+        number = self._numbers.get(id(tensor))
+        if number is None:
+            number = self._numbers[id(tensor)] = len(self.constants)
+            self.constants.append(tensor)
+        return Constant(number)
+
+
+class _Follower(_Mode):
+    """Compares steps with those of a program, and calls hooks with their results."""
+
+    def __init__(self, pixels: torch.Tensor, program: Program, hooks: Mapping[int, Hook]) -> None:
+        super().__init__(pixels)
+        self.program, self.hooks, self.change = program, hooks, ""
+        self._values: dict[int, Any] = {}
+
+    def on_operation(self, operator: Any, args: Any, kwargs: Any) -> Any:
+        result, number = operator(*args, **kwargs), self.number
+        if self.change:
+            return result
+        if number >= len(self.program.steps):
+            self.change = "more operations"
+            return result
+        step = self.program.steps[number]
+        if operator is not step.operator or not self._agrees(args, step.args) or not self._agree(kwargs, step.kwargs):
+            self.change = f"operation {number}, {step.name}"
+        elif step.index is not None and _hash(args[INDEXED[step.name]]) != step.index:
+            self.change = ORDER
+        elif _shape(result) != step.shape:
+            self.change = f"the shape of operation {number}, {step.name}"
+        elif number in self.hooks:
+            self.hooks[number](number, args, kwargs, result, self._values)
+        return result
+
+    def _agree(self, kwargs: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
+        return kwargs.keys() == expected.keys() and all(self._agrees(kwargs[name], expected[name]) for name in kwargs)
+
+    def _agrees(self, argument: Any, expected: Any) -> bool:
+        """Whether an argument is what a reference, or a value, stands for."""
+        kind = type(expected)
+        if kind is Result:
+            return self.source(argument) == expected
+        if kind is Constant:
+            constant = self.program.constants[expected.number]
+            return argument is constant or (self.source(argument) is None and _same(argument, constant))
+        if kind in (tuple, list):
+            return len(argument) == len(expected) and all(map(self._agrees, argument, expected))
+        try:
+            return argument is expected or bool(argument == expected)
+        # Packed weights of quantised layers cannot be compared.
+        except NotImplementedError:
+            return True
+
+
+def record(run: Run, pixels: torch.Tensor, observe: Observer | None = None) -> tuple[Program, torch.Tensor]:
+    """A module's program for one picture, and its output.
+
+    Raises:
+        ConfigError: its output does not depend on the picture by operations that torch reports.
+    """
+    recorder = _Recorder(pixels, observe)
+    with _NoFastPath(), recorder:
+        output = run(pixels)
+    source = recorder.source(output)
+    if source is None:
+        raise ConfigError("its output is no result of operations on the picture that torch reports")
+    return Program(recorder.steps, recorder.constants, source, list(range(1, len(recorder.steps)))), output
+
+
+def follow(run: Run, pixels: torch.Tensor, program: Program, hooks: Mapping[int, Hook]) -> torch.Tensor:
+    """The output of a module's own pass, whose operations are compared with a program.
+
+    Args:
+        run: the module's forward pass.
+        pixels: ``"1 channel height width"``.
+        program: of another picture of the same size.
+        hooks: receive results, by number of the step; what they return is not used.
+
+    Raises:
+        ChangedPass: an operation differs.
+    """
+    follower = _Follower(pixels, program, hooks)
+    with _NoFastPath(), follower:
+        output = run(pixels)
+    if not follower.change and (follower.number + 1 < len(program.steps) or follower.source(output) != program.output):
+        follower.change = "another output"
+    if follower.change:
+        raise ChangedPass(follower.change)
+    return output
+
+
+def _shape(result: Any) -> tuple[int, ...] | None:
+    first = first_tensor(result)
+    return tuple(first.shape) if isinstance(first, torch.Tensor) else None
+
+
+def _same(tensor: Any, other: torch.Tensor) -> bool:
+    if not isinstance(tensor, torch.Tensor) or tensor.shape != other.shape or tensor.dtype != other.dtype:
+        return False
+    return torch.equal(tensor, other)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    # Sparse and quantised tensors of packages may have none.
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return 0
+
+
+@cache
+def _written(operator: Any) -> tuple[tuple[int, str], ...]:
+    """Places and names of the arguments that an operation changes."""
+    arguments = operator._schema.arguments
+    return tuple(
+        (place, each.name)
+        for place, each in enumerate(arguments)
+        if each.alias_info is not None and each.alias_info.is_write
+    )
+
+
+def _hash(index: Any) -> int:
+    tensors = index if isinstance(index, tuple | list) else (index,)
+    return hash(tuple(_bytes(each) for each in tensors if isinstance(each, torch.Tensor)))
+
+
+def _bytes(index: torch.Tensor) -> bytes:
+    # Of a number for all features, once.
+    once = tuple(slice(0, 1 if stride == 0 else None) for stride in index.stride())
+    return index.detach()[once].cpu().numpy().tobytes()

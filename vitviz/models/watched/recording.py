@@ -1,0 +1,138 @@
+"""Records a module's calls of attention as a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from vitviz.attention.layout import TokenLayout
+from vitviz.attention.memory import copy_tokens, empty_record
+from vitviz.attention.precision import precise
+from vitviz.attention.softmax import attention_weights
+from vitviz.attention.trace import AttentionTrace
+from vitviz.models.watched.calls import AttentionCall
+from vitviz.models.watched.places import TokenOrder
+from vitviz.models.watched.program import Hook, first_tensor
+from vitviz.models.watched.verification import VerifiedModule
+from vitviz.progress import Progress
+
+
+@dataclass
+class Recording:
+    """Copies queries, keys and bias of each layer during the forward pass.
+
+    Args:
+        verified: the verified module.
+        layout: order of the tokens.
+        dtype: stored type of queries and keys; None for their own.
+        report: receives the number of recorded layers.
+    """
+
+    verified: VerifiedModule
+    layout: TokenLayout
+    dtype: torch.dtype | None
+    report: Callable[[Progress], None] | None
+    scale: float = 1.0
+    pooled: torch.Tensor | None = None
+    biases: list[torch.Tensor | None] = field(default_factory=list)
+    records: tuple[torch.Tensor, torch.Tensor] | None = None
+    norms: list[torch.Tensor] = field(default_factory=list)
+    log_sums: dict[int, torch.Tensor] = field(default_factory=dict)
+
+    @property
+    def order(self) -> TokenOrder:
+        return self.verified.order
+
+    def __call__(self, call: AttentionCall) -> torch.Tensor:
+        if self.verified.is_pooling(call.number):
+            self.pooled = pooling_weights(call, self.order)
+        layer = self.verified.layer_of(call.number)
+        if layer is not None:
+            self._record(layer, call)
+        return call.output
+
+    def _record(self, layer: int, call: AttentionCall) -> None:
+        places = self.verified.places[layer]
+        windowed = places.by_window(call)
+        queries, keys = (places.sort(tensor.detach()) for tensor in (windowed.queries, windowed.keys))
+        if self.records is None:
+            like = keys[:0] if self.dtype is None else keys[:0].to(self.dtype)
+            self.records = empty_record((len(self.verified.calls), *keys.shape), like)
+            self.scale = call.scale
+        all_queries, all_keys = self.records
+        copy_tokens(queries, all_queries[layer])
+        copy_tokens(keys, all_keys[layer])
+        if call.scale != self.scale:
+            # A trace has one scale.
+            all_queries[layer] *= call.scale / self.scale
+        self.biases.append(places.bias(windowed))
+        # The kernel's log-sums match the trace only if it stores all keys of the call, unrounded and without bias.
+        is_unrounded = torch.promote_types(keys.dtype, all_keys.dtype) == all_keys.dtype
+        is_exact = self.biases[-1] is None and keys.shape[1] == call.key_count and is_unrounded
+        if call.log_sums is not None and is_exact:
+            self.log_sums[layer] = places.sort(call.log_sums[..., None])[..., 0].clone()
+        if self.report is not None:
+            self.report(Progress(layer + 1, len(self.verified.calls)))
+
+    def hooks(self) -> dict[int, Hook]:
+        """Measure the tokens between the layers, if they can be read."""
+        stream = self.verified.stream
+        if stream is None:
+            return {}
+
+        def hook(number: int, args: Any, kwargs: Any, result: Any, values: Any) -> Any:
+            tokens = stream.in_front(first_tensor(result).detach())[0]
+            norms = torch.linalg.vector_norm(precise(tokens), dim=-1)
+            self.norms.append(self.order.sort(norms, 0))
+            return result
+
+        return dict.fromkeys(stream.steps, hook)
+
+    def trace(self, keep_bytes: int) -> AttentionTrace:
+        """The trace of the image, after the forward pass."""
+        assert self.records is not None, "there is a layer"
+        queries, keys = self.records
+        bias = joint_bias(self.biases)
+        windows = self.verified.windows
+        return AttentionTrace(
+            queries,
+            keys,
+            self.scale,
+            self.layout,
+            bias=bias,
+            keep_bytes=keep_bytes,
+            pooled=self.pooled,
+            norms=torch.stack(self.norms) if self.norms else None,
+            windows=windows if max(windows) > 1 else (),
+            known_log_sums=self.log_sums if bias is None else {},
+        )
+
+
+def joint_bias(biases: list[torch.Tensor | None]) -> torch.Tensor | None:
+    """The biases of all layers, ``"layer head query key"``, with a single layer if they are all equal."""
+    first = next((bias for bias in biases if bias is not None), None)
+    if first is None:
+        return None
+    if all(bias is not None and bias.shape == first.shape and torch.equal(bias, first) for bias in biases):
+        return first[None].clone()
+    heads = max(len(bias) for bias in biases if bias is not None)
+    joint = first.new_zeros(len(biases), heads, *first.shape[1:])
+    for layer, bias in enumerate(biases):
+        if bias is not None:
+            joint[layer] = bias
+    return joint
+
+
+def pooling_weights(call: AttentionCall, order: TokenOrder) -> torch.Tensor:
+    """The attention of the one query of a pooling, ``"head token"`` in the order of the layout."""
+    bias = call.head_bias()
+    queries, keys = (precise(tensor[0].detach()) for tensor in (call.queries, call.keys))
+    weights = attention_weights(queries, keys, call.scale, None if bias is None else precise(bias.detach()))[:, 0]
+    if weights.shape[-1] == order.patches:
+        # The query reads the patches only.
+        return F.pad(weights, (order.extra, 0))
+    return order.sort(weights, 1)

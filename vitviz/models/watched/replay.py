@@ -1,0 +1,187 @@
+"""A verified module's forward pass as a program that can be run again, with its calls of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from vitviz.errors.kinds import ConfigError
+from vitviz.models.watched.attention import Attention, origin
+from vitviz.models.watched.calls import AttentionCall
+from vitviz.models.watched.finder import AttentionFinder, joined
+from vitviz.models.watched.program import PICTURE, Hook, Program, Result
+from vitviz.models.watched.reader import attention_hooks
+from vitviz.models.watched.recorder import Run, follow, record
+
+OnCall = Callable[[AttentionCall], torch.Tensor]
+OnResult = Callable[[str, Sequence[Any], Any], Any]
+# Operations that code behind an attention kernel of a package would have in its name.
+KERNELS = ("attention", "flash", "attn")
+
+
+def call_output(call: AttentionCall) -> torch.Tensor:
+    """The output of a call: the function that changes nothing."""
+    return call.output
+
+
+@dataclass(eq=False)
+class Replay:
+    """A program with the attention of each of its calls.
+
+    Args:
+        program: of a picture.
+        calls: for each call of attention, its parts: one, or heads that are calls of their own.
+        output: of that picture.
+        unused: numbers of softmaxes of pairs of tokens that reach the output, and whose weights meet no values.
+        reused: numbers of products of weights that make another product, too.
+        unknown: numbers of the calls before products that have a number for each pair of tokens, reach the output and
+            are no attention, with their number of tokens.
+    """
+
+    program: Program
+    calls: list[list[Attention]]
+    output: torch.Tensor
+    unused: tuple[int, ...]
+    reused: tuple[int, ...]
+    unknown: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, run: Run, pixels: torch.Tensor) -> Replay:
+        """The replay of a module, recorded on a picture ``"1 channel height width"``.
+
+        Raises:
+            ConfigError: its operations cannot be reported one by one, or one is a kernel that is not read.
+        """
+        finder = AttentionFinder()
+        program, output = record(run, pixels, finder)
+        live = set(program.live)
+        for number in sorted(live):
+            step = program.steps[number]
+            if any(word in step.name for word in KERNELS) and all(each.step != number for each in finder.found):
+                raise ConfigError(f"its attention is computed by the kernel {step.name}, which is not read")
+        calls = joined(program, finder.found)
+        for parts in calls:
+            if len(parts) > 1:
+                program.delay([part.step for part in parts])
+        unused = tuple(
+            number
+            for number in finder.softmaxes
+            if number in live and number not in finder.taken and _is_square(program.steps[number].shape)
+        )
+        reused = tuple(each for each in finder.reused if each in live)
+        known = {part.scores for parts in calls for part in parts}
+        pairs = [number for number in finder.pairs if number in live and number not in known]
+        unknown = tuple((_before(calls, number), finder.pairs[number]) for number in pairs)
+        return cls(program, calls, output.detach(), unused, reused, unknown)
+
+    def __call__(
+        self,
+        pixels: torch.Tensor,
+        on_call: OnCall = call_output,
+        on_result: OnResult | None = None,
+        until: Collection[int] | None = None,
+        others: Mapping[int, Hook] | None = None,
+    ) -> torch.Tensor:
+        """The output for another picture; of all calls, also those that it does not read.
+
+        Args:
+            pixels: ``"1 channel height width"``.
+            on_call: receives the calls in order, and returns the output in the place of each.
+            on_result: receives the name, the arguments and the result of each convolution and mean, and returns the
+                result in its place.
+            until: numbers of the calls behind which nothing matters, so that there is no output; None for all.
+            others: receive the results of other steps by their numbers, and return those in their place.
+        """
+        of_results = {} if on_result is None else self._hooks_of_results(on_result)
+        hooks = {**self.hooks(on_call), **of_results, **(others or {})}
+        steps = self.steps if until is None else [step for number in until for step in self.steps_of(number)]
+        wanted = [self.program.output] if until is None else []
+        results = self.program.run({PICTURE: pixels.clone()}, wanted, hooks, steps)
+        return results[0] if results else pixels.new_zeros(0)
+
+    def follow(self, run: Run, pixels: torch.Tensor, on_call: OnCall, hooks: Mapping[int, Hook]) -> torch.Tensor:
+        """The output of the module's own pass, which is held to the program.
+
+        Args:
+            run: the module's forward pass.
+            pixels: ``"1 channel height width"``.
+            on_call: receives the calls in order; it returns the output of each.
+            hooks: receive other results, by number of the step.
+
+        Raises:
+            ChangedPass: an operation differs.
+        """
+        return follow(run, pixels, self.program, {**self.hooks(on_call), **hooks})
+
+    def hooks(self, on_call: OnCall) -> dict[int, Hook]:
+        return attention_hooks(self.program, self.calls, on_call)
+
+    def _hooks_of_results(self, on_result: OnResult) -> dict[int, Hook]:
+        def hook(number: int, args: Any, kwargs: Any, result: Any, values: Any) -> Any:
+            return on_result(self.program.steps[number].name, args, result)
+
+        names = {"convolution", "mean", "_adaptive_avg_pool2d"}
+        return {number: hook for number, step in enumerate(self.program.steps) if step.name in names}
+
+    @property
+    def is_written_out(self) -> bool:
+        """Whether the module computes whole matrices of attention weights."""
+        return any(not part.is_fused for parts in self.calls for part in parts)
+
+    def with_constants(self, others: Mapping[int, torch.Tensor]) -> Replay:
+        """The same with other tensors in place of constants, by their ``id``."""
+        return replace(self, program=self.program.with_constants(others))
+
+    @property
+    def steps(self) -> list[int]:
+        """Numbers of the steps of all calls."""
+        return [part.step for parts in self.calls for part in parts]
+
+    def steps_of(self, call: int) -> list[int]:
+        """Numbers of the steps of one call."""
+        return [part.step for part in self.calls[call]]
+
+    @cached_property
+    def live(self) -> frozenset[int]:
+        """Numbers of the steps between the picture and the output."""
+        return frozenset(self.program.live)
+
+    def before(self, step: int) -> int:
+        """Number of calls that end before a step."""
+        return _before(self.calls, step)
+
+    def last_step(self, call: int) -> int:
+        """Number of the last step of a call."""
+        return max(self.steps_of(call))
+
+    @property
+    def output_operation(self) -> str:
+        """The name of the operation that makes the output, before views of it; empty for the picture."""
+        reference = origin(self.program.steps, self.program.output)
+        return self.program.steps[reference.step].name if isinstance(reference, Result) else ""
+
+    @cached_property
+    def features(self) -> Result | None:
+        """The input of the linear map whose result is the output; None for another output."""
+        reference = origin(self.program.steps, self.program.output)
+        step = self.program.steps[reference.step] if isinstance(reference, Result) else None
+        place = None if step is None else {"addmm": 1, "mm": 0, "linear": 0}.get(step.name)
+        found = None if step is None or place is None else step.args[place]
+        return found if isinstance(found, Result) else None
+
+    @cached_property
+    def cuts(self) -> tuple[int, ...]:
+        """The steps through which everything passes that the output reads of the picture."""
+        return tuple(self.program.cuts())
+
+
+def _before(calls: Sequence[Sequence[Attention]], step: int) -> int:
+    return sum(parts[-1].step < step for parts in calls)
+
+
+def _is_square(shape: tuple[int, ...] | None) -> bool:
+    return shape is not None and len(shape) > 1 and shape[-1] == shape[-2] > 1

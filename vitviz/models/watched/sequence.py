@@ -1,0 +1,222 @@
+"""Verifies that layers follow one another, token by token: what one writes reaches what the next one reads.
+
+Two passes replace the output of every layer by noise, the second one by other noise in some tokens, which differ from
+layer to layer. As attention then mixes no tokens, exactly the tokens that were marked in the layers before must change
+in a layer's queries, keys and values. Branches beside each other, several passes, and tokens that change places between
+two layers fail this test, whatever the weights are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from vitviz.attention.precision import precise
+from vitviz.errors.kinds import ConfigError
+from vitviz.models.watched.calls import AttentionCall
+from vitviz.models.watched.local import without_other_tokens
+from vitviz.models.watched.places import TokenPlaces
+from vitviz.models.watched.replay import Replay
+
+# Marks must survive a layer scale that has hardly been trained.
+MARK_SCALE = 100.0
+# Operations that read all tokens change others, too. The changes must still correlate with the marks.
+MIN_CORRELATION = 0.5
+# Numbers per token by which the queries, keys and values of two passes are compared.
+DIGEST = 8
+# By which padding tokens may differ, relative to their largest number.
+SAME = 1e-4
+
+
+@dataclass
+class MarkedPass:
+    """Replaces the output of layers by noise, and records a digest of what each layer reads.
+
+    Args:
+        layers: the layer of each call, by number of the call.
+        places: places of the tokens in every layer.
+        marks: ``"layer token"``, the tokens with other noise, in the order of the layout.
+    """
+
+    layers: dict[int, int]
+    places: Sequence[TokenPlaces]
+    marks: torch.Tensor
+    digests: list[torch.Tensor] = field(default_factory=list)
+
+    def __call__(self, call: AttentionCall) -> torch.Tensor:
+        number = call.number
+        layer = self.layers.get(number)
+        if layer is None:
+            return call.output
+        places, like = self.places[layer], call.output
+        call = places.by_window(call)
+        digests = (places.sort_tokens(_digest(each)) for each in (call.queries, call.keys, call.values))
+        self.digests.append(torch.stack([each[places.is_padded :] for each in digests]))
+        pads = _digest(call.values)[places.pads]
+        if len(pads) and bool((pads - pads[:1]).abs().max() > SAME * pads.abs().max()):
+            raise ConfigError(
+                f"call {number}: the tokens beside the patches are not all the same, so that they are no padding of "
+                "windows, but tokens of each: expected tokens that all patches share"
+            )
+        shape = (*call.queries.shape[:-1], call.values.shape[-1])
+        generator = torch.Generator().manual_seed(number)
+        noise, other = (torch.randn(shape, generator=generator) for _ in range(2))
+        mask = torch.zeros(shape[0] * shape[2], dtype=torch.bool)
+        mask[places.index[self.marks[layer]]] = True
+        noise = torch.where(mask.view(shape[0], 1, shape[2], 1), MARK_SCALE * other, noise)
+        return places.from_windows(noise.to(call.values), like)
+
+
+def _digest(tensor: torch.Tensor) -> torch.Tensor:
+    """``"window head token dim"`` as ``"token number"``: random sums of each token's numbers."""
+    tokens = precise(tensor.detach()).movedim(2, 1).flatten(0, 1).flatten(1).double().cpu()
+    generator = torch.Generator().manual_seed(0)
+    return tokens @ torch.randn(tokens.shape[1], DIGEST, generator=generator, dtype=torch.double)
+
+
+def verify_sequence(
+    replay: Replay,
+    pixels: torch.Tensor,
+    calls: Sequence[int],
+    others: Sequence[int],
+    places: Sequence[TokenPlaces],
+    extra: int,
+) -> int | None:
+    """Verify that calls of attention are layers that follow one another, with the same tokens at the same places.
+
+    Returns the number of the first call whose tokens other operations than convolutions and means have mixed, such as
+    an attention that cannot be observed; None if there is none.
+
+    Args:
+        replay: of the module.
+        pixels: ``"1 channel height width"``.
+        calls: number of each layer's call.
+        others: numbers of the calls that are no layers.
+        places: places of the tokens in every layer.
+        extra: number of tokens that are not patches.
+
+    Raises:
+        ConfigError: a layer does not read what the one before wrote, or has its tokens in another order; tokens that
+            are not patches are replaced between layers; or there are other calls, none of which reads what the layers
+            wrote or writes what they read.
+    """
+    _check_order(replay, calls, others)
+    depth, tokens = len(calls), len(places[0].index)
+    layers = {number: layer for layer, number in enumerate(calls)}
+
+    def digests(marks: torch.Tensor) -> list[torch.Tensor]:
+        attention = MarkedPass(layers, places, marks)
+        replay(pixels, attention, without_other_tokens, until=calls)
+        return attention.digests
+
+    def output(marks: torch.Tensor) -> torch.Tensor:
+        return replay(pixels, MarkedPass(layers, places, marks))
+
+    reference, mixed = digests(torch.zeros(depth, tokens, dtype=torch.bool)), set[int]()
+    # A layer that changes nothing at all, such as one whose scale is zero, may be where it is.
+    silent = set[int]()
+    for marks in _all_marks(depth, tokens):
+        changes = _changes(reference, digests(marks))
+        for layer in range(depth - 1):
+            later = torch.stack(changes[layer + 1 :])[..., marks[layer]]
+            if bool(marks[layer].any()) and not bool((later > 0).any()) and layer not in silent:
+                silent.add(layer)
+                alone = torch.zeros_like(marks)
+                alone[layer] = True
+                if not torch.equal(output(alone), output(torch.zeros_like(marks))):
+                    raise ConfigError(_beside(calls[layer], calls[layer + 1]))
+        marks[list(silent)] = False
+        for layer, change in enumerate(changes):
+            _check_extra(layer, calls, change, marks[:, :extra])
+            if _check_change(layer, calls, change, marks):
+                mixed.add(calls[layer])
+    # All layers at once, so that a token that is put back in any of them shows.
+    marks = torch.zeros(depth, tokens, dtype=torch.bool)
+    marks[[layer for layer in range(depth) if layer not in silent], :extra] = True
+    for layer, change in enumerate(_changes(reference, digests(marks)) if extra else ()):
+        _check_extra(layer, calls, change, marks[:, :extra])
+    return min(mixed, default=None)
+
+
+def _check_order(replay: Replay, calls: Sequence[int], others: Sequence[int]) -> None:
+    """Check that each layer reads what the one before wrote, and other calls what a layer wrote, or the reverse."""
+    behind = [replay.program.dependent(replay.last_step(call)) for call in calls]
+    for reached, first, second in zip(behind, calls, calls[1:], strict=False):
+        if replay.steps_of(second)[0] not in reached:
+            raise ConfigError(_beside(first, second))
+    if not others:
+        return
+    is_read = any(step in behind[0] for call in others for step in replay.steps_of(call))
+    before = set[int]().union(*(replay.program.needed(replay.steps_of(call)) for call in calls))
+    if not is_read and before.isdisjoint(step for call in others for step in replay.steps_of(call)):
+        raise ConfigError(_beside(*sorted((calls[0], others[0]))))
+
+
+def _all_marks(depth: int, tokens: int) -> list[torch.Tensor]:
+    """The marked tokens of several passes, ``"layer token"``: none twice, half of them in the first or last layer."""
+    passes, count = [], max(1, min(depth, tokens // 2))
+    for start in range(0, depth, count):
+        layers = torch.arange(start, min(depth, start + count))
+        for seed, order in enumerate((layers, layers.flip(0))):
+            marks = torch.zeros(depth, tokens, dtype=torch.bool)
+            shuffled = torch.randperm(tokens, generator=torch.Generator().manual_seed(seed + 1))
+            half = max(1, tokens // 2)
+            marks[order[0], shuffled[:half]] = True
+            for layer, own in zip(order[1:], shuffled[half:].chunk(len(order)), strict=False):
+                marks[layer, own] = True
+            passes.append(marks)
+    return passes
+
+
+def _changes(before: list[torch.Tensor], after: list[torch.Tensor]) -> list[torch.Tensor]:
+    """How much each token changed in the queries, keys and values of each layer, ``"3 token"``; infinite for NaN."""
+    pairs = zip(before, after, strict=True)
+    return [torch.linalg.vector_norm(second - first, dim=-1).nan_to_num(torch.inf) for first, second in pairs]
+
+
+def _check_change(layer: int, calls: Sequence[int], change: torch.Tensor, marks: torch.Tensor) -> bool:
+    """Whether other tokens change, too."""
+    is_mixed = False
+    for tokens in change:
+        changed = tokens > 0
+        # Without a residual connection, only the marks of the last layer remain.
+        marked_layers = [each for each in range(layer) if each == layer - 1 or changed[marks[each]].any()]
+        expected = marks[marked_layers].any(0)
+        if torch.equal(changed, expected):
+            continue
+        # Operations that read all tokens, such as a mean, change others, too, but less.
+        is_mixed = bool(changed[expected].all()) and _correlation(tokens.clamp(max=1e30), expected) >= MIN_CORRELATION
+        if not is_mixed:
+            places, counts = f"{calls[max(0, layer - 1)]} and {calls[layer]}", (int(changed.sum()), int(expected.sum()))
+            raise ConfigError(
+                f"between the calls of attention {places}, tokens change places or mix ({counts[0]} change with "
+                f"{counts[1]}); expected the same tokens in every layer"
+            )
+    return is_mixed
+
+
+def _check_extra(layer: int, calls: Sequence[int], change: torch.Tensor, marks: torch.Tensor) -> None:
+    """Check that marked tokens that are not patches hold what the last layer wrote into them."""
+    if layer and bool((marks[layer - 1] & (change[:, : marks.shape[1]] == 0)).any()):
+        raise ConfigError(
+            f"between the calls of attention {calls[layer - 1]} and {calls[layer]}, tokens that are not patches are "
+            "replaced, as by new prompts in every layer: they hold nothing of what the layer before wrote into them, "
+            "which a rollout would follow; expected tokens that continue from layer to layer"
+        )
+
+
+def _beside(first: int, second: int) -> str:
+    return (
+        f"the calls of attention {first} and {second} do not follow one another: what the one writes does not reach "
+        "what the other reads, as in branches side by side, an ensemble or several passes; expected layers in a row, "
+        "or branches that are added up before the residual connection, x + (a(x) + b(x))"
+    )
+
+
+def _correlation(change: torch.Tensor, pattern: torch.Tensor) -> float:
+    """Pearson's correlation of how much tokens changed with the pattern of those that should have; 0 for none."""
+    pair = torch.stack([change.double(), pattern.double()])
+    correlation = torch.corrcoef(pair)[0, 1] if len(pattern) > 2 else torch.tensor(0.0)
+    return float(correlation.nan_to_num(0.0))

@@ -1,0 +1,68 @@
+"""Checks that a module can be watched: in evaluation mode, on one device, not compiled, scripted or sharded."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from vitviz.errors.kinds import ConfigError
+from vitviz.errors.messages import choices
+
+FULL_STATE_HINT = (
+    "expected a module with all its weights; fill a plain one with what get_model_state_dict(module, "
+    "options=StateDictOptions(full_state_dict=True)) of torch.distributed.checkpoint.state_dict gives"
+)
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """The device of all weights; the CPU for a module without weights.
+
+    Raises:
+        ConfigError: the weights are on several devices, or on the meta device.
+    """
+    devices = sorted({str(tensor.device) for tensor in (*module.parameters(), *module.buffers())})
+    if len(devices) > 1:
+        raise ConfigError(f"weights on {' and '.join(devices)}: expected a module on one device")
+    if devices == ["meta"]:
+        raise ConfigError("weights on the meta device, which stores no data: expected a module with weights")
+    return torch.device(devices[0] if devices else "cpu")
+
+
+def dtype_of(module: nn.Module) -> torch.dtype:
+    """The type of the first floating-point weight; single precision if there is none."""
+    tensors = (*module.parameters(), *module.buffers())
+    return next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), torch.float32)
+
+
+def check_state(module: nn.Module) -> None:
+    """Refuse a module whose attention cannot be observed, or differs from that in inference.
+
+    Raises:
+        ConfigError: the module is in training mode, compiled, scripted, sharded, or not on one device.
+    """
+    device_of(module)
+    for name, submodule in module.named_modules():
+        place = f"its part {name!r}" if name else "it"
+        if submodule.training and isinstance(submodule, torch.fx.GraphModule):
+            expected = "expected the module itself, or a file of its state_dict()"
+            raise ConfigError(f"{place} is a program of torch.export, whose eval() does nothing: {expected}")
+        if submodule.training:
+            raise ConfigError(f"{place} is in training mode, where dropout is random: call module.eval() first")
+        if isinstance(submodule, torch.jit.ScriptModule):
+            raise ConfigError(f"{place} is scripted by torch.jit, inside which nothing is seen: expected it in Python")
+        if getattr(submodule, "_compiled_call_impl", None) is not None or type(submodule).__name__ == "OptimizedModule":
+            raise ConfigError(f"{place} is compiled, inside which nothing is seen: expected it before torch.compile")
+        if any(base.__name__ in ("FullyShardedDataParallel", "FSDPModule") for base in type(submodule).__mro__):
+            raise ConfigError(f"{place} is sharded over several processes: {FULL_STATE_HINT}")
+
+
+def check_device(module: nn.Module, device: torch.device) -> None:
+    """Refuse any device but the module's own.
+
+    Raises:
+        ConfigError: the module is on another device.
+    """
+    current = device_of(module)
+    if device.type != current.type or (device.index is not None and device.index != current.index):
+        place = f"the module is on {choices([str(current)])} and stays there"
+        raise ConfigError(f"device {str(device)!r}: {place}; move it by module.to({str(device)!r}) and load it again")

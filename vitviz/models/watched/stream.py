@@ -1,0 +1,177 @@
+"""The residual stream of a module: its tokens before the first layer and after each one.
+
+They are steps of its program through which everything passes that the output reads of the picture, so that they
+determine the output, and of which each reaches the next one past the attention between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from vitviz.attention.precision import precise
+from vitviz.errors.kinds import ConfigError
+from vitviz.models.watched.attention import COPIES
+from vitviz.models.watched.codes import repaint
+from vitviz.models.watched.local import without_other_tokens
+from vitviz.models.watched.places import TokenOrder
+from vitviz.models.watched.program import Program, first_tensor
+from vitviz.models.watched.replay import Replay
+
+# Of the patches that change when mixing is looked for, and their colours.
+SEED = 2
+
+# Operations that residual connections pass, without norms and with them.
+SUMS = (
+    *("add", "add_", "sub", "mul", "mul_", "addcmul", "lerp", "transpose", "permute", "t", "cat", "slice", "split"),
+    *("split_with_sizes", "select", *COPIES),
+)
+NORMS = (
+    *("native_layer_norm", "_fused_rms_norm", "native_group_norm", "native_batch_norm"),
+    *("_native_batch_norm_legit_no_training", "div", "sub_", "div_"),
+)
+
+
+@dataclass(frozen=True)
+class ResidualStream:
+    """The steps whose results are the tokens between a module's layers.
+
+    Args:
+        tokens: number of tokens.
+        start: number of the step that makes the tokens before the first layer.
+        ends: numbers of the steps that make the tokens after each layer.
+    """
+
+    tokens: int
+    start: int
+    ends: tuple[int, ...]
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        return (self.start, *self.ends)
+
+    def in_front(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A step's result as ``"1 token width"``."""
+        if tensor.ndim == 2:
+            return tensor[None]
+        return tensor if tensor.shape[1] == self.tokens else tensor.transpose(0, 1)
+
+    def as_result(self, tokens: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        """Tokens ``"1 token width"`` in the shape of a step's result."""
+        if len(shape) == 2:
+            return tokens[0]
+        return tokens if shape[1] == self.tokens else tokens.transpose(0, 1)
+
+
+def find_stream(
+    replay: Replay, tokens: int, calls: Sequence[int], is_depth_stated: bool
+) -> tuple[ResidualStream | None, tuple[str, ...]]:
+    """The residual stream of a module, and what was remarked about it, in words.
+
+    None if its layers have none, or the output reads other tokens, too.
+
+    Args:
+        replay: of the module.
+        tokens: number of tokens in each of its layers.
+        calls: number of each layer's call of attention.
+        is_depth_stated: whether the module states that these are its layers.
+    """
+    program = replay.program
+    attention = [replay.last_step(call) for call in calls]
+    cuts = [number for number in replay.cuts if _holds(program.steps[number].shape, tokens)]
+    before = [number for number in cuts if number < attention[0]]
+    ends = [_last(cuts, start, stop) for start, stop in pairwise(attention)]
+    if not before or None in ends:
+        return None, ()
+    found = [before[-1], *(end for end in ends if end is not None)]
+    last = _last_end(program, cuts, found, attention)
+    if last is None:
+        return None, ()
+    found.append(last)
+    pairs = list(pairwise(found))
+    gaps = [layer for layer, pair in enumerate(pairs) if not _continues(program, *pair, SUMS)]
+    # Norms may stand on the residual connections of all layers, but not between two of them.
+    if len(gaps) != 1 or len(calls) == 1:
+        gaps = [layer for layer in gaps if not _continues(program, *pairs[layer], (*SUMS, *NORMS))]
+    remarks: tuple[str, ...] = ()
+    if len(gaps) == 1 and gaps[0] + 1 < len(calls) and not is_depth_stated:
+        parts = f"layers 0 to {gaps[0]} and {gaps[0] + 1} to {len(calls) - 1}"
+        remarks = (
+            f"residual connections join {parts} among themselves, but not with each other, as in an encoder and a "
+            "decoder; a map of all layers goes through both",
+        )
+    is_alike = len({program.steps[number].shape for number in found}) == 1
+    return (ResidualStream(tokens, found[0], tuple(found[1:])) if is_alike and not gaps else None), remarks
+
+
+def first_mixing(
+    replay: Replay, pixels: torch.Tensor, grid: tuple[int, int], stream: ResidualStream, order: TokenOrder
+) -> int | None:
+    """The first layer in which other operations than attention, convolutions and means mix tokens; None for none.
+
+    Without attention, tokens change with their own patch alone, also behind the last layer.
+
+    Raises:
+        ConfigError: a token does not change with its patch.
+    """
+    mask = torch.rand(grid, generator=torch.Generator().manual_seed(SEED)) < 0.5
+    mask[0, 0], mask[-1, -1] = True, False
+    before, after = (_steps(replay, picture, stream) for picture in (pixels, repaint(pixels, mask, SEED)))
+    expected = order.unsort(torch.cat([torch.zeros(order.extra, dtype=torch.bool), mask.flatten()]), 0)
+    for step, (first, second) in enumerate(zip(before, after, strict=True)):
+        changed = (precise(first) != precise(second)).any(-1)[0].cpu()
+        if not bool(changed[expected].all()):
+            raise ConfigError(f"in layer {max(0, step - 1)}, tokens change places or lose what is theirs")
+        if not torch.equal(changed, expected):
+            return max(0, step - 1)
+    return None
+
+
+def _steps(replay: Replay, pixels: torch.Tensor, stream: ResidualStream) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+
+    def hook(number: int, args: Any, kwargs: Any, result: Any, values: Any) -> Any:
+        found.append(stream.in_front(first_tensor(result)).clone())
+        return result
+
+    others = dict.fromkeys(stream.steps, hook)
+    replay(pixels, lambda call: torch.zeros_like(call.output), without_other_tokens, others=others)
+    return found
+
+
+def _holds(shape: tuple[int, ...] | None, tokens: int) -> bool:
+    return shape is not None and (shape[:-1] in ((1, tokens), (tokens, 1), (tokens,)))
+
+
+def _last(cuts: Sequence[int], start: int, stop: int) -> int | None:
+    return max((number for number in cuts if start < number < stop), default=None)
+
+
+def _last_end(program: Program, cuts: Sequence[int], found: Sequence[int], attention: Sequence[int]) -> int | None:
+    """The step after the last layer that has the place of those after the others, or the last sum of a single layer."""
+    rest = [number for number in cuts if number > attention[-1]]
+    if len(attention) == 1:
+        sums = [number for number in rest if program.steps[number].name in ("add", "add_")]
+        return max(sums or rest, default=None)
+    name = program.steps[found[1]].name
+    place = sum(attention[0] < number < found[1] for number in _named(program, cuts, name))
+    alike = [number for number in _named(program, rest, name)]
+    return alike[place] if place < len(alike) else None
+
+
+def _named(program: Program, numbers: Sequence[int], name: str) -> Iterator[int]:
+    return (number for number in numbers if program.steps[number].name == name)
+
+
+def _continues(program: Program, first: int, last: int, names: Collection[str]) -> bool:
+    """Whether a residual connection of these operations leads from one step to another one."""
+    reached = {first}
+    for number in range(first + 1, last + 1):
+        step = program.steps[number]
+        if step.name in names and not reached.isdisjoint(step.reads):
+            reached.add(number)
+    return last in reached

@@ -1,0 +1,154 @@
+"""A watched module's output without some of its heads, or some patches of the picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from einops import rearrange
+
+from vitviz.attention.precision import precise
+from vitviz.errors.kinds import MethodError
+from vitviz.models.pooling import Output
+from vitviz.models.targets import EffectScore
+from vitviz.models.watched.answers import replayed, require_hiding
+from vitviz.models.watched.calls import AttentionCall
+from vitviz.models.watched.verification import VerifiedModule
+from vitviz.progress import Progress
+
+if TYPE_CHECKING:
+    from vitviz.models.watched.network import WatchedNetwork
+
+# The most by which changed colours of hidden patches may change the output, relative to the larger of 1 and its largest
+# number.
+OUTPUT_TOLERANCE = 1e-5
+
+
+@dataclass
+class Ablation:
+    """Replaces each call's output by that without the heads that are off and the hidden keys.
+
+    Args:
+        verified: the verified module.
+        head_mask: ``"layer head"``, factor of each head's output; None for all heads.
+        hidden: numbers of tokens of the layout, to which no token attends.
+        bias: ``"token"``, added to the scores of each token of the layout; None for nothing.
+    """
+
+    verified: VerifiedModule
+    head_mask: torch.Tensor | None = None
+    hidden: Collection[int] = ()
+    bias: torch.Tensor | None = None
+
+    def __call__(self, call: AttentionCall) -> torch.Tensor:
+        layer = self.verified.layer_of(call.number)
+        mask = None if layer is None or self.head_mask is None else self.head_mask[layer]
+        mask = None if mask is None or bool(mask.all()) else mask
+        if self.hidden or self.bias is not None:
+            return call.ablated_output(mask, self._key_bias(call))
+        if layer is None or mask is None:
+            return call.output
+        places = self.verified.places[layer]
+        output = replace(places.by_window(call), output=places.to_windows(call.output)).ablated_output(mask, None)
+        return places.from_windows(output, call.output)
+
+    def _key_bias(self, call: AttentionCall) -> torch.Tensor:
+        order = self.verified.order
+        total = order.extra + order.patches
+        is_layer = self.verified.layer_of(call.number) is not None
+        bias = self.bias if is_layer and self.bias is not None else torch.zeros(total, device=call.keys.device)
+        hidden = torch.zeros(total, dtype=torch.bool)
+        hidden[list(self.hidden)] = True
+        bias = bias.masked_fill(hidden.to(bias.device), -math.inf)
+        # A pooling may read the patches only.
+        return order.unsort(bias, 0) if call.key_count == total else bias[order.extra :]
+
+
+def watched_without(
+    network: WatchedNetwork,
+    pixels: torch.Tensor,
+    head_mask: torch.Tensor | None = None,
+    patches: Sequence[Collection[int]] = ((),),
+    output: Output = "logits",
+) -> torch.Tensor:
+    """A module's output for an image without some heads and each set of patches, in one forward pass for each set.
+
+    Args:
+        network: the watched module.
+        pixels: ``"1 channel height width"``.
+        head_mask: ``"layer head"``, factor of each head's output; None for all heads.
+        patches: numbers of patches, row by row, to which no token attends, as if their scores were minus infinity.
+        output: as in :meth:`WatchedNetwork.output`.
+
+    Returns:
+        A row for each set.
+
+    Raises:
+        MethodError: the module does not expose this output, or also reads hidden patches outside attention.
+    """
+    prefix = len(network.config.prefix)
+    sets = [{prefix + patch for patch in hidden} for hidden in patches]
+    return torch.cat([_output_without(network, pixels, head_mask, hidden, output) for hidden in sets])
+
+
+def watched_head_scores(
+    network: WatchedNetwork,
+    pixels: torch.Tensor,
+    score: EffectScore,
+    report: Callable[[Progress], None] | None = None,
+) -> tuple[float, torch.Tensor]:
+    """The score with all heads, and without each in turn, ``"layer head"``: one forward pass for each head."""
+
+    def value(mask: torch.Tensor) -> float:
+        return float(score.scores(_output_without(network, pixels, mask, (), score.reads)))
+
+    scores = torch.zeros(network.config.depth, network.config.heads, dtype=torch.float32)
+    for layer in range(len(scores)):
+        for head in range(network.config.heads):
+            mask = _all_heads(network)
+            mask[layer, head] = 0
+            scores[layer, head] = value(mask)
+        if report is not None:
+            report(Progress((layer + 1) * network.config.heads, scores.numel()))
+    return value(_all_heads(network)), scores
+
+
+def _all_heads(network: WatchedNetwork) -> torch.Tensor:
+    return torch.ones(network.config.depth, network.config.heads, dtype=torch.float32, device=network.device)
+
+
+def _output_without(
+    network: WatchedNetwork,
+    pixels: torch.Tensor,
+    head_mask: torch.Tensor | None,
+    hidden: Collection[int],
+    output: Output,
+) -> torch.Tensor:
+    verified = network.verified(pixels)
+    if hidden:
+        require_hiding(network.name, verified)
+    with network.running(pixels) as inputs:
+
+        def run(image: torch.Tensor) -> torch.Tensor:
+            return replayed(network, verified, image, output, Ablation(verified, head_mask, hidden))
+
+        ablated = run(inputs)
+        if not hidden:
+            return ablated
+        config, layout = network.config, network.config.layout(*pixels.shape[-2:])
+        mask = torch.zeros(layout.token_count, dtype=torch.bool)
+        mask[list(hidden)] = True
+        cells = layout.grid(mask).repeat_interleave(config.patch_height, 0).repeat_interleave(config.patch_width, 1)
+        changed = run(
+            torch.where(rearrange(cells, "height width -> 1 1 height width").to(inputs.device), -inputs, inputs)
+        )
+    difference = float((precise(changed) - precise(ablated)).abs().max())
+    if not difference <= OUTPUT_TOLERANCE * max(1.0, float(precise(ablated).abs().max())):
+        raise MethodError(
+            f"{network.name}: hidden patches change its output by {difference:.2g}, so it also reads them outside "
+            "attention, for example in a mean over patches; expected a model whose patches can be left out"
+        )
+    return ablated

@@ -1,0 +1,310 @@
+"""Verifies that what is shown of a module is what it computed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from vitviz.attention.precision import precise
+from vitviz.errors.kinds import ConfigError
+from vitviz.errors.messages import several
+from vitviz.models.watched.calls import AttentionCall
+from vitviz.models.watched.codes import decode_places
+from vitviz.models.watched.grids import is_one_grid
+from vitviz.models.watched.places import TokenOrder, TokenPlaces
+from vitviz.models.watched.recorder import Run
+from vitviz.models.watched.replay import Replay
+from vitviz.models.watched.sequence import verify_sequence
+from vitviz.models.watched.stream import ResidualStream, find_stream, first_mixing
+from vitviz.models.watched.structure import CallShape
+
+TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+"""The most by which attention may differ in each type, relative to the larger of 1 and its largest number."""
+# torch has a separate kernel for torch.nn.MultiheadAttention, which differs in the last bits.
+KERNEL_TOLERANCE = 1e-5
+# Passes of a module that draws random numbers: a chance of 0.1 is missed once in 800 times.
+RANDOM_PASSES = 64
+
+
+@dataclass
+class _Check:
+    """Compares each call with its output, and records its shape."""
+
+    shapes: list[CallShape] = field(default_factory=list)
+    has_bias: bool = False
+
+    def __call__(self, call: AttentionCall) -> torch.Tensor:
+        self.has_bias |= call.bias is not None
+        expected = precise(call.output)
+        difference = float((precise(call.context().to(call.values)) - expected).abs().max())
+        bound = TOLERANCES.get(call.output.dtype, 1e-5) * max(1.0, float(expected.abs().max()))
+        # The negated comparison refuses NaN, too.
+        if not difference <= bound:
+            raise ConfigError(
+                f"attention of layer {call.number}: softmax(queries · keys · {call.scale:.4g} + bias) · values differs "
+                f"from what the module computed by {difference:.2g}; expected at most {bound:.1g}"
+            )
+        self.shapes.append(CallShape.of(call))
+        return call.output
+
+
+@dataclass(frozen=True)
+class VerifiedModule:
+    """The verified properties of a module for one input shape.
+
+    Args:
+        replay: its program.
+        heads, head_width: sizes of every layer.
+        order: order of its patches among its tokens.
+        has_bias: whether a layer adds a bias to its scores, or attends inside windows.
+        shapes: shapes of all calls.
+        calls: number of each layer's call among all calls.
+        pooling_call: number of the call after the layers in which one query reads the tokens; None for no pooling.
+        others: numbers of the calls that are neither layers, nor parts of them, nor the pooling.
+        places: places of the tokens in every layer.
+        stream: the residual stream; None if unknown.
+        mixed_from: number of the first call whose tokens other operations have mixed, too; None for no such call.
+        reads_cls: whether the output reads the token with the name ``"cls"``, and no other.
+        remarks: what a user must know about its layers and its output, in words.
+    """
+
+    replay: Replay
+    heads: int
+    head_width: int
+    order: TokenOrder
+    has_bias: bool
+    shapes: tuple[CallShape, ...]
+    calls: tuple[int, ...]
+    pooling_call: int | None
+    others: tuple[int, ...]
+    places: tuple[TokenPlaces, ...]
+    stream: ResidualStream | None = None
+    mixed_from: int | None = None
+    reads_cls: bool = False
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Number of the module's tokens in every layer."""
+        return self.order.extra + self.order.patches
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """The number of windows in every layer."""
+        return tuple(places.windows for places in self.places)
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether windows reach beyond the picture, so that the layout begins with a token that stands for padding."""
+        return any(places.is_padded for places in self.places)
+
+    @property
+    def extra(self) -> int:
+        """Number of tokens of the layout that are not patches."""
+        return self.order.extra + self.is_padded
+
+    def padded(self) -> VerifiedModule:
+        """The same with a token that stands for padding, which may occur only at another size."""
+        return replace(self, places=tuple(replace(places, is_padded=True) for places in self.places), has_bias=True)
+
+    @property
+    def is_global(self) -> bool:
+        """Whether every call is a layer or the pooling, and attends globally to tokens in reading order."""
+        return not self.others and all(places.is_in(self.order) for places in self.places)
+
+    def layer_of(self, call: int) -> int | None:
+        """The layer of a call, by its number in the forward pass; None if it is not a layer."""
+        return self.calls.index(call) if call in self.calls else None
+
+    def is_pooling(self, call: int) -> bool:
+        """Whether a call is the pooling after the layers."""
+        return call == self.pooling_call
+
+    def describe_others(self, listed: Collection[int]) -> str:
+        """The calls of attention that are neither layers nor pooling, in words; empty for none.
+
+        Args:
+            listed: numbers of tokens whose layers need no word.
+        """
+        kinds = dict[str, list[str]]()
+        for call in self.others:
+            shape, place = self.shapes[call], str(call)
+            is_self_attention = shape.queries == shape.keys
+            if is_self_attention and self.tokens in shape.token_counts:
+                kinds.setdefault("of this grid, whose tokens could not be distinguished", []).append(place)
+            elif not is_self_attention or shape.token_counts.isdisjoint(listed):
+                kinds.setdefault(f"among {shape.tokens}", []).append(place)
+        parts = [f"{several(places, 6)} {kind}" for kind, places in kinds.items()]
+        count = sum(map(len, kinds.values()))
+        names = f"not shown: {count} of {len(self.shapes)} calls of attention, counted from 0: {'; '.join(parts)}"
+        return names if parts else ""
+
+    def describe_pooling(self, prefix: Collection[str]) -> str:
+        """Which call is the pooling though the layers have a CLS token, in words; empty for none."""
+        if self.pooling_call is None or "cls" not in prefix:
+            return ""
+        one = f"call {self.pooling_call} of attention, counted from 0, has one query: it is shown as pooling attention"
+        return f"{one}, and rollout and relevance of the CLS token end below it"
+
+    def describe_unseen(self) -> str:
+        """What mixes tokens beside the calls of attention, in words; empty for nothing."""
+        parts = [
+            f"behind {call} calls of attention, a product of pairs among {tokens} tokens that is no attention"
+            for call, tokens in self.replay.unknown[:3]
+        ]
+        if self.mixed_from is not None:
+            before = "an attention that cannot be observed"
+            parts.append(f"before call {self.mixed_from}, other operations mix tokens, such as {before}")
+        return f"not shown: {'; '.join(parts)}" if parts else ""
+
+
+def verify_module(
+    run: Run, replay: Replay, pixels: torch.Tensor, grid: tuple[int, int], extra: int, stated_depth: int | None = None
+) -> VerifiedModule:
+    """Verify a module's attention by running its program with some patches, and some results, changed.
+
+    Args:
+        run: the module's forward pass.
+        replay: recorded on these pixels.
+        pixels: ``"1 channel height width"``.
+        grid: expected rows and columns of patches.
+        extra: number of the module's tokens that are not patches.
+        stated_depth: number of layers that the module states; None if it states none.
+
+    Raises:
+        ConfigError: no attention is observed, it is not that of a grid of patches, or a number differs.
+    """
+    before = _random_states(pixels.device)
+    plain, check = run(pixels), _Check()
+    if _random_states(pixels.device) != before:
+        # What it draws may seldom matter, such as a picture that is flipped by chance.
+        for _ in range(RANDOM_PASSES):
+            _check_output(plain, run(pixels))
+    _check_output(plain, replay.output)
+    if replay.unused:
+        number, tokens = replay.unused[0], (replay.program.steps[replay.unused[0]].shape or (0,))[-1]
+        raise ConfigError(
+            f"layer {replay.before(number)}: the weights of a softmax among {tokens} tokens do not sum to 1 for each "
+            "query where they meet values, or values that they meet are not seen; expected weights that it uses as the "
+            f"softmax makes them ({len(replay.calls)} calls of attention are like that, {len(replay.unused)} are not)"
+        )
+    if replay.reused:
+        raise ConfigError(
+            f"layer {max(0, replay.before(replay.reused[0]) - 1)}: its attention weights make another product beside "
+            "the one with its values, such as with positions or keys; expected one, which gradients and switched-off "
+            "heads are about"
+        )
+    if not replay.calls:
+        raise ConfigError("no attention was seen: the module has none, or a kernel or a sink that is not read")
+    _check_output(plain, replay(pixels, check))
+    verified = _verify_calls(replay, pixels, grid, extra, stated_depth, check)
+    if not verified.is_global:
+        return verified
+    stream, remarks = find_stream(replay, verified.tokens, verified.calls, stated_depth is not None)
+    mixed_from = verified.mixed_from
+    if stream is not None and mixed_from is None:
+        layer = first_mixing(replay, pixels, grid, stream, verified.order)
+        mixed_from = None if layer is None else verified.calls[layer] + 1
+    return replace(verified, stream=stream, remarks=remarks, mixed_from=mixed_from)
+
+
+def _verify_calls(
+    replay: Replay,
+    pixels: torch.Tensor,
+    grid: tuple[int, int],
+    extra: int,
+    stated_depth: int | None,
+    check: _Check,
+) -> VerifiedModule:
+    """The module of layers that follow one another, with the tokens of the first one or else those of each."""
+    shapes, count = dict(enumerate(check.shapes)), grid[0] * grid[1]
+    layers = [number for number, shape in shapes.items() if shape.queries > 1]
+    is_single = is_one_grid(list(shapes.values()))
+    if is_single and stated_depth not in (None, len(layers)):
+        more = "some layers attend more than once, or others follow them, such as a decoder's"
+        fewer = "some use another kernel, or num_hidden_layers counts parts without attention"
+        reason = fewer if len(layers) < (stated_depth or 0) else more
+        raise ConfigError(f"{len(layers)} calls of attention were seen for {stated_depth} layers: {reason}")
+    kinds = several(list(dict.fromkeys(shape.tokens for shape in shapes.values())), 6)
+    reason = f"attention among {kinds}: in no layer do they match the {grid[0]}×{grid[1]} patches one to one"
+    if is_single and layers:
+        first = shapes[layers[0]]
+        if first.keys > first.queries >= count:
+            reason += f"; there are {first.keys - first.queries} more keys than tokens, which no map could show"
+        if first.queries < count:
+            few = f"fewer than the {count} patches of the picture; expected a token for each"
+            raise ConfigError(f"attention among {kinds}: {few}")
+        shared = decode_places(replay, pixels, grid, {layers[0]: first}, first.queries - count)
+        try:
+            # Other tokens between the patches may pad a window.
+            if shared and shared[layers[0]].is_in(TokenOrder.of(shared[layers[0]], count)):
+                places = dict.fromkeys(layers, shared[layers[0]])
+                return _verify_places(replay, pixels, grid, places, check)
+        except ConfigError as error:
+            reason = str(error)
+    places = {}
+    for prefix_count in dict.fromkeys((extra, 0)):
+        places = places or decode_places(replay, pixels, grid, shapes, prefix_count)
+    if not places or (is_single and not places.keys() >= set(layers)):
+        raise ConfigError(reason)
+    return _verify_places(replay, pixels, grid, places, check)
+
+
+def _verify_places(
+    replay: Replay, pixels: torch.Tensor, grid: tuple[int, int], places: Mapping[int, TokenPlaces], check: _Check
+) -> VerifiedModule:
+    """The module of layers whose tokens have these places, after a check that they follow one another."""
+    numbers, count = range(len(check.shapes)), grid[0] * grid[1]
+    first, last = min(places), max(places)
+    calls = tuple(number for number in numbers if first <= number <= last)
+    between = [check.shapes[call].tokens for call in calls if call not in places]
+    patches = f"{len(places)} layers attend among the {grid[0]}×{grid[1]} patches"
+    if between:
+        number = f"{len(between)} call{'s' if len(between) > 1 else ''} between them do{'es' * (len(between) == 1)} not"
+        reasons = "padded windows, coarser keys or attention between channels"
+        raise ConfigError(f"{patches}, but {number}, such as {between[0]}: {reasons}")
+    sizes = list(dict.fromkeys(check.shapes[call].sizes(places[call].has_heads_first) for call in calls))
+    if len(sizes) > 1:
+        kinds = " and ".join(f"{heads} heads of {dim} features" for heads, dim in sizes)
+        raise ConfigError(
+            f"{patches}, with {kinds}; expected the same in every layer, such as with zeros in place of pruned heads"
+        )
+    order = TokenOrder.of(places[first], count)
+    rest = [number for number in numbers if number > last]
+    pooling_call = rest[0] if len(rest) == 1 and check.shapes[rest[0]].pools(order.extra + count, count) else None
+    layer_places = tuple(places[call] for call in calls)
+    if pooling_call is not None and not all(place.is_in(order) for place in layer_places):
+        raise ConfigError(
+            f"{patches}, but in windows or reordered: a pooling over these is not supported; forward=… may end below it"
+        )
+    has_bias = check.has_bias or any(place.windows > 1 for place in layer_places)
+    others = tuple(number for number in numbers if number not in (*calls, pooling_call))
+    mixed_from = verify_sequence(replay, pixels, calls, others, layer_places, order.extra)
+    verified = VerifiedModule(
+        *(replay, *sizes[0], order, has_bias, tuple(check.shapes), calls, pooling_call, others, layer_places),
+        mixed_from=mixed_from,
+    )
+    return verified.padded() if any(len(place.pads) for place in layer_places) else verified
+
+
+def _random_states(device: torch.device) -> tuple[Any, ...]:
+    """The states of the random numbers that a module may draw."""
+    on_device = torch.cuda.get_rng_state(device).numpy().tobytes() if device.type == "cuda" else b""
+    numpy_state = np.random.get_state(legacy=False)["state"]
+    return torch.get_rng_state().numpy().tobytes(), on_device, random.getstate(), repr(numpy_state)
+
+
+def _check_output(plain: torch.Tensor, watched: torch.Tensor) -> None:
+    if plain.shape == watched.shape and torch.equal(plain, watched):
+        return
+    difference = float((precise(plain) - precise(watched)).abs().max()) if plain.shape == watched.shape else torch.inf
+    bound = TOLERANCES.get(plain.dtype, KERNEL_TOLERANCE) * max(1.0, float(precise(plain).abs().max()))
+    if not difference <= bound:
+        raise ConfigError(
+            f"two forward passes on one image differ by {difference:.2g}: expected a module without randomness"
+        )
