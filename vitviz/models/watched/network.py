@@ -289,8 +289,12 @@ class WatchedNetwork:
         if key not in self._verified:
             grid = self.facts.grid(*key[0])
             with self.running(self.noise(*key[0])) as inputs:
-                self._try(inputs)
                 first, self._first = self._first, None
+                output = first.output if first is not None else self._try(inputs)
+                classes = self.facts.classes
+                if classes and (not is_vector(output) or output.shape[1] != classes):
+                    shape = f"an output of shape {tuple(output.shape)} for {classes} labels"
+                    raise ConfigError(f"{self.name}: {shape}; expected 'batch class', one class for each label")
                 self._verified[key] = self._verify(inputs, grid, first)
         if self._others:
             return self._others.get((key, _hash(image)), self._verified[key])
@@ -308,13 +312,9 @@ class WatchedNetwork:
         # A copy, since the module may change it in place.
         return primary_output(self.facts.forward(self.module, pixels.clone()))
 
-    def _try(self, pixels: torch.Tensor) -> None:
-        """Run the module once alone, to tell its own errors from those of watching it."""
-        output = primary_output(first_output(self.name, self.module, self.facts.forward, pixels.clone()))
-        classes = self.facts.classes
-        if classes and (not is_vector(output) or output.shape[1] != classes):
-            shape = f"an output of shape {tuple(output.shape)} for {classes} labels"
-            raise ConfigError(f"{self.name}: {shape}; expected 'batch class', one class for each label")
+    def _try(self, pixels: torch.Tensor) -> torch.Tensor:
+        """The module's output, run alone, to tell its own errors from those of watching it."""
+        return primary_output(first_output(self.name, self.module, self.facts.forward, pixels.clone()))
 
     def _verify(self, pixels: torch.Tensor, grid: Size, replay: Replay | None) -> VerifiedModule:
         name, prefix = self.facts.name, self.facts.prefix

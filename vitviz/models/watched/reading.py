@@ -6,14 +6,16 @@ layer's attention no tokens mix, so the output changes with noise in a token the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 
 from vitviz.attention.precision import precise
 from vitviz.errors.kinds import ConfigError
 from vitviz.models.watched.outputs import is_vector
+from vitviz.models.watched.program import PICTURE, Result
 from vitviz.models.watched.sequence import MarkedPass
 from vitviz.models.watched.verification import VerifiedModule
 
@@ -37,7 +39,7 @@ def verify_cls(pixels: torch.Tensor, verified: VerifiedModule, prefix: Sequence[
     """
     if "cls" not in prefix or verified.pooling_call is not None:
         return False
-    output = partial(_marked_output, pixels, verified)
+    output = partial(_marked_output, _before_last_layer(pixels, verified), verified)
     reference = output(())
     cls, patches = prefix.index("cls"), range(len(prefix), len(verified.places[-1].index))
     if torch.equal(output([*patches, *(place for place in range(len(prefix)) if place != cls)]), reference):
@@ -63,7 +65,7 @@ def describe_reading(pixels: torch.Tensor, verified: VerifiedModule, reads_cls: 
     last, count = len(verified.calls) - 1, len(verified.places[-1].index)
     if reads_cls or verified.pooling_call is not None:
         return ()
-    output = partial(_marked_output, pixels, verified)
+    output = partial(_marked_output, _before_last_layer(pixels, verified), verified)
     if not is_vector(reference := output(())):
         return ()
     if torch.equal(output(range(count)), reference):
@@ -79,9 +81,21 @@ def describe_reading(pixels: torch.Tensor, verified: VerifiedModule, reads_cls: 
     return (f"behind layer {last}, the output reads several tokens together, and no map shows how they mix there",)
 
 
-def _marked_output(pixels: torch.Tensor, verified: VerifiedModule, tokens: Iterable[int]) -> torch.Tensor:
+def _before_last_layer(pixels: torch.Tensor, verified: VerifiedModule) -> dict[int, Any]:
+    """The tokens before the last layer, by the number of their step, so that a pass begins there; else the picture."""
+    if verified.stream is None:
+        return {PICTURE: pixels}
+    program, step = verified.replay.program, verified.stream.steps[-2]
+    return {step: program.run({PICTURE: pixels.clone()}, [Result(step)])[0]}
+
+
+def _marked_output(given: Mapping[int, Any], verified: VerifiedModule, tokens: Iterable[int]) -> torch.Tensor:
     """The output with noise in place of the last layer's attention, and other noise for some tokens."""
     depth, places = len(verified.calls), verified.places
     marks = torch.zeros(depth, len(places[-1].index), dtype=torch.bool)
     marks[-1, list(tokens)] = True
-    return verified.replay(pixels, MarkedPass({verified.calls[-1]: depth - 1}, places, marks))
+    hooks = verified.replay.hooks(MarkedPass({verified.calls[-1]: depth - 1}, places, marks))
+    copies = {step: value.clone() if isinstance(value, torch.Tensor) else value for step, value in given.items()}
+    program = verified.replay.program
+    [output] = program.run(copies, [program.output], hooks)
+    return output
