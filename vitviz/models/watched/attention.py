@@ -28,6 +28,10 @@ TRANSPOSES = ("transpose", "permute", "t")
 ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 
 
+Operands = dict[int, tuple[Sequence[Any], tuple[int, ...]]]
+"""The arguments, and the shape of the result, of products and sums, by number of the step."""
+
+
 @dataclass(frozen=True)
 class Attention:
     """One attention of a program.
@@ -76,3 +80,15 @@ def arguments_of(step: Step, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     """The arguments of a step by their names."""
     names = [each.name for each in step.operator._schema.arguments]
     return dict(zip(names, args, strict=False)) | dict(kwargs)
+
+
+def operands_of(step: Step, args: Sequence[Any]) -> tuple[Any, Any]:
+    """Both operands of a product."""
+    first, second = PRODUCTS[step.name]
+    return args[first], args[second]
+
+
+def queries_and_keys(step: Step, args: Sequence[Any], is_flipped: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """The queries ``"… query dim"`` and keys ``"… key dim"`` of a product of them, keys first if it is flipped."""
+    first, second = operands_of(step, args)
+    return (second.mT, first) if is_flipped else (first, second.mT)

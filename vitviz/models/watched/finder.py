@@ -22,9 +22,12 @@ from vitviz.models.watched.attention import (
     ROUNDING,
     TRANSPOSES,
     Attention,
+    Operands,
     arguments_of,
     is_split,
+    operands_of,
     origin,
+    queries_and_keys,
 )
 from vitviz.models.watched.program import PICTURE, Constant, Program, Result, Step
 
@@ -61,9 +64,10 @@ class AttentionFinder:
     _live: set[int] = field(default_factory=lambda: {PICTURE})
     _weights: dict[int, int] = field(default_factory=dict)
     """The softmax from whose result a step took elements, by number of the step."""
-    _scores: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
-    _added: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)
-    """Operands of sums since the last attention, by number of the step and place."""
+    _operands: Operands = field(default_factory=dict)
+    """Of products and sums since the last attention."""
+    _scores: set[int] = field(default_factory=set)
+    """Numbers of products that may be scores."""
     _linear: tuple[Result, int] = (Result(PICTURE), 0)
     """The input of the last linear map, and its number of tokens."""
 
@@ -78,7 +82,7 @@ class AttentionFinder:
             self._add(Attention(number, True, leading=tuple(args[0].shape[:-2])), args[1].shape[-2])
             return
         if name == "baddbmm" or (name in ("add", "add_") and self._scores):
-            self._added |= {(number, place): args[place] for place in (0, 1) if isinstance(args[place], torch.Tensor)}
+            self._operands[number] = (args, result.shape)
         if name in LINEAR:
             self._note_linear(step, result)
         if name in SOFTMAXES:
@@ -106,8 +110,7 @@ class AttentionFinder:
             self._weights[number] = source
 
     def _product(self, number: int, step: Step, args: Sequence[Any], result: torch.Tensor) -> None:
-        references = [step.args[place] for place in PRODUCTS[step.name]]
-        first, second = (args[place].detach() for place in PRODUCTS[step.name])
+        references, (first, second) = operands_of(step, step.args), operands_of(step, args)
         if any(map(self._is_constant, references)):
             self._follow(number, step)
             return
@@ -120,7 +123,8 @@ class AttentionFinder:
         if step.name not in ("bmm", "mm") or not any(sums):
             self.reused += [number for source in sources if source in self.taken]
             if all(is_live):
-                self._scores[number] = (first, second.mT)
+                self._scores.add(number)
+                self._operands[number] = (args, result.shape)
                 if result.shape[-1] == result.shape[-2] > 1:
                     self.pairs[number] = result.shape[-1]
             return
@@ -156,17 +160,14 @@ class AttentionFinder:
         if chain is None:
             return found
         scale, biases = chain
-        queries, keys = map(precise, self._pair(product, plain.is_flipped))
+        pair = queries_and_keys(self._steps[product], self._operands[product][0], plain.is_flipped)
+        queries, keys = map(precise, pair)
         scores = (queries @ keys.mT * scale).view(weights.shape if source is None else self._steps[source].shape or ())
         for number, place in biases:
-            scores = scores + self._added[number, place]
+            scores = scores + self._operands[number][0][place]
         difference = float((scores.softmax(-1).view(weights.shape) - precise(weights)).abs().max())
         is_rest = not difference <= ROUNDING.get(weights.dtype, 1e-5)
         return replace(found, scale=scale, is_rest=is_rest, biases=() if is_rest else tuple(biases))
-
-    def _pair(self, product: int, is_flipped: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        first, second = self._scores[product]
-        return (second, first) if is_flipped else (first, second)
 
     def _scores_of(self, reference: Any, weights: torch.Tensor, is_flipped: bool) -> int | None:
         """The last product of queries and keys on which weights depend, if it has their size."""
@@ -174,7 +175,7 @@ class AttentionFinder:
         for _ in range(MAX_STEPS):
             number = max(rest, default=PICTURE)
             if number in self._scores:
-                queries, keys = self._pair(number, is_flipped)
+                queries, keys = queries_and_keys(self._steps[number], self._operands[number][0], is_flipped)
                 sizes = (queries.shape[:-2].numel(), queries.shape[-2], keys.shape[-2])
                 return number if sizes == (weights.shape[:-2].numel(), *weights.shape[-2:]) else None
             seen.add(number)
@@ -198,7 +199,7 @@ class AttentionFinder:
                 # What is added before a factor is another number.
                 if scale != 1:
                     return None
-                if (number, 1 - place) in self._added:
+                if isinstance(self._operands[number][0][1 - place], torch.Tensor):
                     biases.append((number, 1 - place))
             elif step.name not in COPIES:
                 return None
@@ -214,7 +215,7 @@ class AttentionFinder:
         reference, rows = self._linear
         self.found.append(replace(attention, tokens=reference if rows and rows % keys == 0 else None))
         self._scores.clear()
-        self._added.clear()
+        self._operands.clear()
 
 
 def joined(program: Program, found: Sequence[Attention]) -> list[list[Attention]]:

@@ -13,7 +13,15 @@ from typing import Any
 import torch
 
 from vitviz.attention.precision import precise
-from vitviz.models.watched.attention import PRODUCTS, ROUNDING, Attention, arguments_of, is_split
+from vitviz.models.watched.attention import (
+    ROUNDING,
+    Attention,
+    Operands,
+    arguments_of,
+    is_split,
+    operands_of,
+    queries_and_keys,
+)
 from vitviz.models.watched.calls import AttentionCall, as_bias, causal_bias, repeat_groups
 from vitviz.models.watched.program import Hook, Program, Step, Values
 
@@ -27,36 +35,28 @@ class _Reader:
     on_call: Callable[[AttentionCall], torch.Tensor]
     is_split: bool
     steps: Sequence[Step]
-    _scores: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
-    _sums: dict[int, tuple[Sequence[Any], torch.Size]] = field(default_factory=dict)
+    _operands: Operands = field(default_factory=dict)
     _calls: list[AttentionCall] = field(default_factory=list)
 
     def hooks(self) -> dict[int, Hook]:
         found: dict[int, Hook] = {}
         for part in self.parts:
-            if part.scores is not None:
-                found[part.scores] = self.on_scores
-            found |= {number: self.on_sum for number, _ in part.biases if number != part.scores}
+            found |= dict.fromkeys((number for number, _ in part.biases), self.on_operands)
+            found |= {} if part.scores is None else {part.scores: self.on_operands}
             found[part.step] = self.on_output
         return found
 
-    def on_scores(self, number: int, args: Sequence[Any], kwargs: Any, result: Any, values: Values) -> Any:
-        first, second = (args[place] for place in PRODUCTS[self.steps[number].name])
-        self._scores[number] = (first, second.mT)
-        return self.on_sum(number, args, kwargs, result, values)
-
-    def on_sum(self, number: int, args: Sequence[Any], kwargs: Any, result: Any, values: Values) -> Any:
-        self._sums[number] = (args, result.shape)
+    def on_operands(self, number: int, args: Sequence[Any], kwargs: Any, result: Any, values: Values) -> Any:
+        self._operands[number] = (args, result.shape)
         return result
 
     def on_output(self, number: int, args: Sequence[Any], kwargs: Any, result: Any, values: Values) -> Any:
         part = self.parts[len(self._calls)]
-        self._calls.append(self._call(part, args, kwargs, result))
+        self._calls.append(read_call(part, self.steps, args, kwargs, result, self._operands))
         if len(self._calls) < len(self.parts):
             return result
         calls, self._calls = self._calls, []
-        self._scores.clear()
-        self._sums.clear()
+        self._operands.clear()
         call = replace(_joined(calls, self.is_split), number=self.number)
         output = self.on_call(call)
         if output is call.output:
@@ -67,28 +67,44 @@ class _Reader:
             values[before.step] = _as_result(before, piece, values[before.step])
         return _as_result(self.parts[-1], pieces[-1], result)
 
-    def _call(self, part: Attention, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> AttentionCall:
-        if part.is_fused:
-            return fused_call(arguments_of(self.steps[part.step], args, kwargs), result)
-        first, second = (args[place] for place in PRODUCTS[self.steps[part.step].name])
-        weights, values, output = (second.mT, first.mT, result.mT) if part.is_flipped else (first, second, result)
 
-        def lead(tensor: torch.Tensor) -> torch.Tensor:
-            return tensor.reshape(*part.leading, *tensor.shape[-2:])
+def read_call(
+    part: Attention,
+    steps: Sequence[Step],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    result: Any,
+    operands: Operands,
+) -> AttentionCall:
+    """The call of one part, when its last step has run.
 
-        values, output, bias = lead(values), lead(output), None
-        # Queries and keys of zero explain nothing.
-        queries, keys = torch.zeros_like(output), torch.zeros_like(values)
-        if part.scores is not None:
-            pair = self._scores[part.scores]
-            queries, keys = map(lead, reversed(pair) if part.is_flipped else pair)
-        for number, place in part.biases:
-            args, shape = self._sums[number]
-            added = _broadcast(args[place], shape, part.leading)
-            bias = added if bias is None else bias + added
-        if part.is_rest:
-            bias = _rest(queries, keys, part.scale, lead(precise(weights).log()))
-        return AttentionCall(queries, keys, values, part.scale, bias, output)
+    Args:
+        part: the attention.
+        steps: of the program.
+        args, kwargs, result: of its last step.
+        operands: of the products and sums that make its scores.
+    """
+    step = steps[part.step]
+    if part.is_fused:
+        return fused_call(arguments_of(step, args, kwargs), result)
+    first, second = operands_of(step, args)
+    weights, values, output = (second.mT, first.mT, result.mT) if part.is_flipped else (first, second, result)
+
+    def lead(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.reshape(*part.leading, *tensor.shape[-2:])
+
+    values, output, bias = lead(values), lead(output), None
+    # Queries and keys of zero explain nothing.
+    queries, keys = torch.zeros_like(output), torch.zeros_like(values)
+    if part.scores is not None:
+        queries, keys = map(lead, queries_and_keys(steps[part.scores], operands[part.scores][0], part.is_flipped))
+    for number, place in part.biases:
+        given, shape = operands[number]
+        added = _broadcast(given[place], shape, part.leading)
+        bias = added if bias is None else bias + added
+    if part.is_rest:
+        bias = _rest(queries, keys, part.scale, lead(precise(weights).log()))
+    return AttentionCall(queries, keys, values, part.scale, bias, output)
 
 
 def attention_hooks(
@@ -142,7 +158,7 @@ def _as_result(part: Attention, output: torch.Tensor, result: Any) -> Any:
     return torch.empty_like(result).copy_(output.mT if part.is_flipped else output)
 
 
-def _broadcast(bias: torch.Tensor, shape: torch.Size, leading: tuple[int, ...]) -> torch.Tensor:
+def _broadcast(bias: torch.Tensor, shape: tuple[int, ...], leading: tuple[int, ...]) -> torch.Tensor:
     """What was added to scores of a shape, so that it broadcasts to other leading dimensions."""
     if bias.ndim <= 2 or shape[:-2] == leading or (1, *shape[:-2]) == leading:
         return bias
