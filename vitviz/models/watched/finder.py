@@ -48,6 +48,7 @@ class AttentionFinder:
     """Finds the attention of a pass while it is recorded: an observer of :func:`vitviz.models.watched.recorder.record`.
 
     Args:
+        has_picture: whether only what depends on a picture makes scores.
         found: attention, in order.
         softmaxes: number of elements of each softmax, by number of the step.
         taken: number of elements of the weights that were taken from each.
@@ -55,16 +56,17 @@ class AttentionFinder:
         reused: numbers of products of weights that make another one, too.
     """
 
+    has_picture: bool = True
     found: list[Attention] = field(default_factory=list)
     softmaxes: dict[int, int] = field(default_factory=dict)
     taken: dict[int, int] = field(default_factory=dict)
     pairs: dict[int, int] = field(default_factory=dict)
     reused: list[int] = field(default_factory=list)
-    _steps: list[Step] = field(default_factory=lambda: [Step(None)])
+    steps: list[Step] = field(default_factory=lambda: [Step(None)])
     _live: set[int] = field(default_factory=lambda: {PICTURE})
     _weights: dict[int, int] = field(default_factory=dict)
     """The softmax from whose result a step took elements, by number of the step."""
-    _operands: Operands = field(default_factory=dict)
+    operands: Operands = field(default_factory=dict)
     """Of products and sums since the last attention."""
     _scores: set[int] = field(default_factory=set)
     """Numbers of products that may be scores."""
@@ -72,7 +74,7 @@ class AttentionFinder:
     """The input of the last linear map, and its number of tokens."""
 
     def __call__(self, number: int, step: Step, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
-        self._steps.append(step)
+        self.steps.append(step)
         if not self._live.isdisjoint(step.reads):
             self._live.add(number)
         name = step.name
@@ -82,7 +84,7 @@ class AttentionFinder:
             self._add(Attention(number, True, leading=tuple(args[0].shape[:-2])), args[1].shape[-2])
             return
         if name == "baddbmm" or (name in ("add", "add_") and self._scores):
-            self._operands[number] = (args, result.shape)
+            self.operands[number] = (args, result.shape)
         if name in LINEAR:
             self._note_linear(step, result)
         if name in SOFTMAXES:
@@ -96,10 +98,10 @@ class AttentionFinder:
     def _note_linear(self, step: Step, result: Any) -> None:
         first, second = (step.args[place] for place in PRODUCTS.get(step.name, (0, 1)))
         if isinstance(first, Result) and self._is_constant(second) and isinstance(result, torch.Tensor):
-            self._linear = (origin(self._steps, first, COPIES), math.prod(result.shape[:-1]))
+            self._linear = (origin(self.steps, first, COPIES), math.prod(result.shape[:-1]))
 
     def _is_constant(self, reference: Any) -> bool:
-        return isinstance(origin(self._steps, reference), Constant)
+        return isinstance(origin(self.steps, reference), Constant)
 
     def _follow(self, number: int, step: Step) -> None:
         """What is taken from weights is weights; the operation may change them, or only look at them."""
@@ -115,7 +117,7 @@ class AttentionFinder:
             self._follow(number, step)
             return
         sources = [self._weights.get(each.step) for each in references]
-        is_live = [each.step in self._live for each in references]
+        is_live = [not self.has_picture or each.step in self._live for each in references]
         sums = [
             _sums_to_one(operand, MIN_KEYS if source is None else 2) and (source is not None or live)
             for source, live, operand in zip(sources, is_live, (first, second.mT), strict=True)
@@ -124,7 +126,7 @@ class AttentionFinder:
             self.reused += [number for source in sources if source in self.taken]
             if all(is_live):
                 self._scores.add(number)
-                self._operands[number] = (args, result.shape)
+                self.operands[number] = (args, result.shape)
                 if result.shape[-1] == result.shape[-2] > 1:
                     self.pairs[number] = result.shape[-1]
             return
@@ -140,7 +142,7 @@ class AttentionFinder:
 
     def _leading(self, source: int | None, weights: torch.Tensor) -> tuple[int, ...]:
         """The leading dimensions of weights: windows and heads, as their softmax has them."""
-        lead, shape = weights.shape[:-2].numel(), None if source is None else self._steps[source].shape
+        lead, shape = weights.shape[:-2].numel(), None if source is None else self.steps[source].shape
         windows, rest = divmod(self._linear[1], weights.shape[-1])
         fits, leading = windows > 0 and not rest and lead % windows == 0, (shape or ())[:-2]
         if math.prod(leading) != lead or len(leading) < 2:
@@ -151,20 +153,20 @@ class AttentionFinder:
 
     def _explained(self, plain: Attention, source: int | None, weights: torch.Tensor) -> Attention:
         """The attention with the product of queries and keys from which its weights come, if there is one."""
-        step = self._steps[plain.step]
+        step = self.steps[plain.step]
         product = self._scores_of(step.args[PRODUCTS[step.name][plain.is_flipped]], weights, plain.is_flipped)
         if product is None:
             return replace(plain, is_rest=True)
         found = replace(plain, scores=product, is_rest=True)
-        chain = None if source is None else self._chain(self._steps[source].args[0], product)
+        chain = None if source is None else self._chain(self.steps[source].args[0], product)
         if chain is None:
             return found
         scale, biases = chain
-        pair = queries_and_keys(self._steps[product], self._operands[product][0], plain.is_flipped)
+        pair = queries_and_keys(self.steps[product], self.operands[product][0], plain.is_flipped)
         queries, keys = map(precise, pair)
-        scores = (queries @ keys.mT * scale).view(weights.shape if source is None else self._steps[source].shape or ())
+        scores = (queries @ keys.mT * scale).view(weights.shape if source is None else self.steps[source].shape or ())
         for number, place in biases:
-            scores = scores + self._operands[number][0][place]
+            scores = scores + self.operands[number][0][place]
         difference = float((scores.softmax(-1).view(weights.shape) - precise(weights)).abs().max())
         is_rest = not difference <= ROUNDING.get(weights.dtype, 1e-5)
         return replace(found, scale=scale, is_rest=is_rest, biases=() if is_rest else tuple(biases))
@@ -175,21 +177,21 @@ class AttentionFinder:
         for _ in range(MAX_STEPS):
             number = max(rest, default=PICTURE)
             if number in self._scores:
-                queries, keys = queries_and_keys(self._steps[number], self._operands[number][0], is_flipped)
+                queries, keys = queries_and_keys(self.steps[number], self.operands[number][0], is_flipped)
                 sizes = (queries.shape[:-2].numel(), queries.shape[-2], keys.shape[-2])
                 return number if sizes == (weights.shape[:-2].numel(), *weights.shape[-2:]) else None
             seen.add(number)
-            rest = (rest | self._steps[number].reads) - seen
+            rest = (rest | self.steps[number].reads) - seen
         return None
 
     def _chain(self, reference: Any, product: int) -> tuple[float, list[tuple[int, int]]] | None:
         """The factor of the scores of a softmax, and the places of what is added to them; None if more was done."""
         behind, scale, biases = {product}, 1.0, list[tuple[int, int]]()
         for number in range(product + 1, reference.step + 1):
-            if not behind.isdisjoint(self._steps[number].reads):
+            if not behind.isdisjoint(self.steps[number].reads):
                 behind.add(number)
         while reference.step != product:
-            step, number = self._steps[reference.step], reference.step
+            step, number = self.steps[reference.step], reference.step
             factor = step.args[1] if step.name in ("mul", "mul_", "div", "div_") else None
             place = 0
             if isinstance(factor, int | float):
@@ -199,14 +201,14 @@ class AttentionFinder:
                 # What is added before a factor is another number.
                 if scale != 1:
                     return None
-                if isinstance(self._operands[number][0][1 - place], torch.Tensor):
+                if isinstance(self.operands[number][0][1 - place], torch.Tensor):
                     biases.append((number, 1 - place))
             elif step.name not in COPIES:
                 return None
             reference = step.args[place]
             if not isinstance(reference, Result) or reference.step not in behind:
                 return None
-        step = self._steps[product]
+        step = self.steps[product]
         if step.name == "baddbmm" and not step.kwargs and scale == 1:
             biases.append((product, 0))
         return (scale, biases) if step.name in ("bmm", "mm") or (product, 0) in biases else None
@@ -215,7 +217,7 @@ class AttentionFinder:
         reference, rows = self._linear
         self.found.append(replace(attention, tokens=reference if rows and rows % keys == 0 else None))
         self._scores.clear()
-        self._operands.clear()
+        self.operands = {}
 
 
 def joined(program: Program, found: Sequence[Attention]) -> list[list[Attention]]:

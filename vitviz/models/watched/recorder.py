@@ -7,7 +7,8 @@ kernels arrive as the same few operations. Nothing is hooked, replaced or set.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -45,13 +46,15 @@ class _Mode(TorchDispatchMode):
     """Numbers the operations of a pass, and knows of each tensor which one made it.
 
     Args:
-        pixels: of the pass.
+        pixels: of the pass; None for a pass that needs none.
     """
 
-    def __init__(self, pixels: torch.Tensor) -> None:
+    def __init__(self, pixels: torch.Tensor | None) -> None:
         super().__init__()
         self.number = PICTURE
-        self._sources = {id(pixels): (weakref.ref(pixels), Result(PICTURE))}
+        self._sources: dict[int, tuple[weakref.ref[torch.Tensor], Result]] = {}
+        if pixels is not None:
+            self._sources[id(pixels)] = (weakref.ref(pixels), Result(PICTURE))
 
     def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -92,10 +95,10 @@ class _Recorder(_Mode):
         observe: receives each step with the values of its arguments and result.
     """
 
-    def __init__(self, pixels: torch.Tensor, observe: Observer | None) -> None:
+    def __init__(self, pixels: torch.Tensor | None, observe: Observer | None) -> None:
         super().__init__(pixels)
         self.observe = observe
-        self.steps = [Step(None, shape=tuple(pixels.shape))]
+        self.steps = [Step(None, shape=_shape(pixels))]
         self.constants: list[torch.Tensor] = []
         self._numbers: dict[int, int] = {}
         # A weak reference keeps the address of a storage from being used again.
@@ -188,14 +191,21 @@ class _Follower(_Mode):
             return True
 
 
+@contextmanager
+def recording(pixels: torch.Tensor | None, observe: Observer | None) -> Iterator[_Recorder]:
+    """Record what runs inside."""
+    recorder = _Recorder(pixels, observe)
+    with _NoFastPath(), recorder:
+        yield recorder
+
+
 def record(run: Run, pixels: torch.Tensor, observe: Observer | None = None) -> tuple[Program, torch.Tensor]:
     """A module's program for one picture, and its output.
 
     Raises:
         ConfigError: its output does not depend on the picture by operations that torch reports.
     """
-    recorder = _Recorder(pixels, observe)
-    with _NoFastPath(), recorder:
+    with recording(pixels, observe) as recorder:
         output = run(pixels)
     source = recorder.source(output)
     if source is None:
