@@ -20,7 +20,7 @@ MOST = {
     "evaluation": 740,
     "images": 1520,
     "metrics": 250,
-    "models": 2860,
+    "models": 2870,
     "system": 110,
     "training": 430,
     "ui": 3550,

@@ -135,11 +135,14 @@ def _digits(side: int) -> int:
 
 
 def repaint(pixels: torch.Tensor, patch_mask: torch.Tensor, seed: int) -> torch.Tensor:
-    """The image with noise in the middle of the masked patches, where convolutions mix in other patches the least."""
+    """The image with noise in masked patches: for seed 0 in their middle, where convolutions mix in others the least.
+
+    A convolution with steps may read a corner alone, which other seeds repaint, too.
+    """
     height, width = (side // count for side, count in zip(pixels.shape[-2:], patch_mask.shape, strict=True))
     middle = _middle(height)[:, None] & _middle(width)
     mask = repeat(patch_mask, "row column -> (row height) (column width)", height=height, width=width)
-    mask = mask & middle.repeat(*patch_mask.shape)
+    mask = mask if seed else mask & middle.repeat(*patch_mask.shape)
     noise = torch.randn(pixels.shape, generator=torch.Generator().manual_seed(seed + 1)).to(pixels)
     return torch.where(mask.to(pixels.device), noise, pixels)
 

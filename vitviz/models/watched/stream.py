@@ -19,11 +19,11 @@ from vitviz.models.watched.attention import COPIES
 from vitviz.models.watched.codes import repaint
 from vitviz.models.watched.local import without_other_tokens
 from vitviz.models.watched.places import TokenOrder
-from vitviz.models.watched.program import Program, first_tensor
+from vitviz.models.watched.program import PICTURE, Program, Result, first_tensor
 from vitviz.models.watched.replay import Replay
 
 # Of the patches that change when mixing is looked for, and their colours.
-SEED = 2
+SEED = 0
 
 # Operations that residual connections pass, without norms and with them.
 SUMS = (
@@ -110,25 +110,38 @@ def find_stream(
 
 def first_mixing(
     replay: Replay, pixels: torch.Tensor, grid: tuple[int, int], stream: ResidualStream, order: TokenOrder
-) -> int | None:
+) -> tuple[int | None, tuple[str, ...]]:
     """The first layer in which other operations than attention, convolutions and means mix tokens; None for none.
 
-    Without attention, tokens change with their own patch alone, also behind the last layer.
+    Without attention, tokens change with their own patch alone, also behind the last layer. If they are features that
+    read more than their patch, this is remarked, in words.
 
     Raises:
         ConfigError: a token does not change with its patch.
     """
     mask = torch.rand(grid, generator=torch.Generator().manual_seed(SEED)) < 0.5
     mask[0, 0], mask[-1, -1] = True, False
-    before, after = (_steps(replay, picture, stream) for picture in (pixels, repaint(pixels, mask, SEED)))
+    pictures = (pixels, repaint(pixels, mask, SEED))
     expected = order.unsort(torch.cat([torch.zeros(order.extra, dtype=torch.bool), mask.flatten()]), 0)
+    start = Result(stream.start)
+    pair = [first_tensor(replay.program.run({PICTURE: picture.clone()}, [start])[0]) for picture in pictures]
+    remarks: tuple[str, ...] = ()
+    if not torch.equal(_changed(*map(stream.in_front, pair)), expected):
+        remarks = ("its tokens read more of the picture than their own patch, such as features of convolutions do",)
+    before, after = (_steps(replay, picture, stream) for picture in pictures)
     for step, (first, second) in enumerate(zip(before, after, strict=True)):
-        changed = (precise(first) != precise(second)).any(-1)[0].cpu()
+        changed = _changed(first, second)
         if not bool(changed[expected].all()):
             raise ConfigError(f"in layer {max(0, step - 1)}, tokens change places or lose what is theirs")
         if not torch.equal(changed, expected):
-            return max(0, step - 1)
-    return None
+            # Features that all read all of the picture tell nothing of the layers.
+            return (step - 1 if step else None), remarks
+    return None, remarks
+
+
+def _changed(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """Which tokens ``"1 token width"`` differ, ``"token"``."""
+    return (precise(first) != precise(second)).any(-1)[0].cpu()
 
 
 def _steps(replay: Replay, pixels: torch.Tensor, stream: ResidualStream) -> list[torch.Tensor]:

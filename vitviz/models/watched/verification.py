@@ -208,8 +208,9 @@ def verify_module(
     stream, remarks = find_stream(replay, verified.tokens, verified.calls, stated_depth is not None)
     mixed_from = verified.mixed_from
     if stream is not None and mixed_from is None:
-        layer = first_mixing(replay, pixels, grid, stream, verified.order)
+        layer, more = first_mixing(replay, pixels, grid, stream, verified.order)
         mixed_from = None if layer is None else verified.calls[layer] + 1
+        remarks += more
     return replace(verified, stream=stream, remarks=remarks, mixed_from=mixed_from)
 
 
