@@ -73,9 +73,12 @@ def test_it_opens_with_a_map_that_answers_the_hand_and_few_words_and_controls(
         asked = f"method=attention&p.layer={look.layer}&p.query={query}&p.head={look.head}"
         assert page.url.endswith(f"?__theme=light&{asked}")
         expect(page.locator(".vx-lead")).to_contain_text(f"{look.share:.0%} of its attention goes to the other")
+        # The share of a place is more than that of its strongest square, where the legend ends.
+        expect(page.locator(".vx-bar-of").first).to_have_text(re.compile(r"^◄?0[\d.]+per square►?$"))
         # A link without a method means what it meant.
         open_link(page, "/?__theme=light&example=chelsea.jpg")
         expect_map(page, example.rollout())
+        expect(page.locator(".vx-each").first).to_be_hidden()
     finally:
         page.close()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import re
 from math import ceil
@@ -15,9 +17,12 @@ from playwright.sync_api import Browser, Page, expect
 
 import vitviz
 from tests.driver import (
+    EXPLORER,
     FIGURE_GAP,
     FIGURE_WIDTH,
+    NEXT_FRAMES,
     ask,
+    canvas,
     canvas_values,
     caption,
     choose_method,
@@ -30,6 +35,7 @@ from tests.driver import (
     open_figure,
     open_link,
     open_menu,
+    patch_position,
     save_figure,
     saved,
     saved_page,
@@ -258,6 +264,52 @@ def test_a_saved_explorer_keeps_its_evidence(page: Page, example: Analysis, brow
             expect(caption(other)).to_contain_text(expected.description)
             shown = canvas_values(other)[-expected.values.numel() :]
             np.testing.assert_allclose(shown, expected.numpy().ravel(), rtol=1e-3, atol=1e-6)
+
+
+FOUND = [(0, 1), (1, 1), (3, 2)]
+FIND = f"""() => {{
+    const explorer = {EXPLORER};
+    explorer.panes[0].facts.flip = {{ patches: {json.dumps(FOUND)}, after: {{ index: 1, probability: 0.5 }} }};
+    explorer.store.refresh();
+}}"""
+
+
+def check_line_shows_squares(page: Page, example: Analysis) -> None:
+    """The line below the layers darkens on the picture the squares that it would cover, while it is pointed at."""
+    layout, line, sent = example.trace.layout, page.locator(".vx-unless"), list[str]()
+
+    def picture() -> np.ndarray:
+        page.evaluate(NEXT_FRAMES)
+        png = canvas(page).evaluate("(canvas) => canvas.toDataURL().split(',')[1]")
+        return np.asarray(Image.open(io.BytesIO(base64.b64decode(png))).convert("L"), dtype=float)
+
+    page.evaluate(FIND)
+    expect(line).to_have_text(re.compile("^Cover these 3 squares and it says .*, 50%"))
+    page.mouse.move(1, 1)
+    before, state = picture(), page.evaluate(f"{EXPLORER}.store.state")
+    page.on("request", lambda request: sent.append(request.url))
+    for begin, end in ((line.hover, lambda: page.mouse.move(1, 1)), (lambda: line.press("Shift"), line.blur)):
+        begin()
+        after, darker = picture(), list[tuple[int, ...]]()
+        for cell in np.ndindex(layout.grid_height, layout.grid_width):
+            # Above the lower edge, where no cross lies.
+            place = patch_position(page, example, cell[0], cell[1])
+            x, y = round(place["x"]), round(place["y"] + 0.3 * len(before) / layout.grid_height)
+            part = np.s_[y - 1 : y + 2, x - 1 : x + 2]
+            if after[part].mean() < before[part].mean() - 5:
+                darker.append(cell)
+        assert darker == FOUND
+        end()
+        assert (picture() == before).all()
+    assert sent == [] and page.evaluate(f"{EXPLORER}.store.state") == state
+
+
+def test_squares_are_shown_before_they_are_covered(
+    registers_page: Page, registers: SmallApp, browser: Browser, tmp_path: Path
+) -> None:
+    check_line_shows_squares(registers_page, registers.analysis)
+    with saved_page(browser, saved(registers_page, "page").replace(tmp_path / "kept.html")) as other:
+        check_line_shows_squares(other, registers.analysis)
 
 
 def test_a_saved_explorer_opens_as_it_was_left_without_what_needs_a_server(

@@ -20,7 +20,7 @@ import { isEqual } from "./store.js";
 import { Sheet, SHEET_RATIOS } from "./sheet.js";
 import { showStrip } from "./strip.js";
 import { nameOf, queryOf } from "./token_names.js";
-import { isFarLook, tokenOf, valueOf } from "./tokens.js";
+import { isFarLook, isLooking, tokenOf, valueOf } from "./tokens.js";
 import { controls, panels, probes } from "./widgets.js";
 
 const OWN_SCALES = "Each has its own scale.", HELD_SCALE = "All are on the scale that is held.";
@@ -112,7 +112,7 @@ function drawViews() {
   );
   if (!page.hovered && maps.length === 1 && maps[0].values && isFarLook(map.pane.view, map.pane.facts)) playOpening(map.pane);
   if (isFarLook(map.pane.view, map.pane.facts) && !isHiding())
-    showLead(isEqual(map.query, map.pane.facts.look?.query) ? `${map.pane.facts.look?.sentence} Point anywhere to ask.` : POINTED);
+    showLead(isLooking(map.pane, map.query) ? `${map.pane.facts.look?.sentence} Point anywhere to ask.` : POINTED);
   // Where squares are hidden, no square asks that nobody chose.
   const asking = isHiding() ? store.asked[page.active].query : map.query;
   const token = tokenOf(asking, map.pane.facts, map.pane.model) ?? map.pane.facts.start;
@@ -128,10 +128,10 @@ function drawViews() {
  */
 function scaleOf(maps) {
   if (!maps.every(({ scaled }) => scaled)) return null;
-  const signed = maps.some((map) => map.signed), [{ pane: { view, facts }, query }] = maps;
-  const isLooking = maps.length === 1 && isFarLook(view, facts) && isEqual(query, facts.look?.query);
+  const signed = maps.some((map) => map.signed), [{ pane, query }] = maps;
   // Of a far look, what is shown is the one place that gets most.
-  return fittedScale(maps.map(({ scaled }) => scaled), { signed, like: isLooking ? "linear" : null, quantity: quantityOf(maps[0]) });
+  const like = maps.length === 1 && isLooking(pane, query) ? "linear" : null;
+  return fittedScale(maps.map(({ scaled }) => scaled), { signed, like, quantity: quantityOf(maps[0]) });
 }
 
 /** @param {any} options */
@@ -146,6 +146,8 @@ function showMap({ pane, query, values, drawn: visibleValues, scaled, scale, sha
       : null;
   const value = under === null ? "" : `, ${nameOf(page.hovered?.query)}: ${digits(values[under])}`;
   showLegend(pane, scale, scaled, table, `${quantityOf({ pane, query })}${value}`, sharing);
+  // The sentence is about a place of several squares.
+  pane.find("each").hidden = !isLooking(pane, query);
   const scaleCaption = scale?.caption(scaled, SCALES[scale.name]);
   const outliers = store.state.outliers ? pane.facts.outliers?.about : "";
   pane.setStatus(

@@ -88,10 +88,7 @@ export class Guide {
     this.before = null;
     this.card = find("guide");
     listenTo("click", {
-      "guide-open": () => {
-        closeMenus();
-        this.go(0);
-      },
+      "guide-open": () => this.go(0),
       "guide-back": () => this.go(Number(this.step) - 1),
       "guide-next": () => this.go(Number(this.step) + 1),
       "guide-close": () => this.go(STEPS.length),
@@ -109,6 +106,7 @@ export class Guide {
    * @param {number} step
    */
   go(step) {
+    closeMenus();
     const isOver = step >= STEPS.length, { key, views, asked: question } = this.before ?? {};
     const isSame = views && key === analysisKey(activeView());
     store.patch({ panel: isOver ? "" : "guide", guide: isOver ? 0 : step, ...(isSame && { views }) }, isSame ? question : undefined);

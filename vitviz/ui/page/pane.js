@@ -4,7 +4,7 @@ import { wholeName } from "./answer.js";
 import { Attention } from "./attention.js";
 import { fitCanvas, Painter } from "./canvas.js";
 import { labelOf } from "./class_names.js";
-import { contextOf, root, setText } from "./dom.js";
+import { contextOf, find, root, setText } from "./dom.js";
 import { listenToPicture } from "./gestures.js";
 import { showLegend } from "./legend.js";
 import { mapSource } from "./map_sources.js";
@@ -16,7 +16,7 @@ import { withoutNaN } from "./scales.js";
 import { backend, METHODS } from "./settings.js";
 import { analysisKey, isEqual } from "./store.js";
 import { nameOf, queryOf } from "./token_names.js";
-import { classOf, hasParameter, isFarLook, tokenOf, valueOf } from "./tokens.js";
+import { classOf, hasParameter, isFarLook, isLooking, tokenOf, valueOf } from "./tokens.js";
 
 // A map that only the server computes is requested once the pointer rests on its patch for this long.
 const REST_MS = 150;
@@ -24,6 +24,8 @@ const REST_MS = 150;
 const FOOT_PIXELS = 54;
 // For as long, covers that the page finds wipe in.
 export const COVER_MS = 700;
+// Of the squares that the line below the layers would cover, while somebody points at it.
+const NAMED_OPACITY = 0.6;
 /**
  * A map without one token, such as a patch whose identity term is far above all other values and says nothing.
  * @param {Float32Array} values
@@ -291,10 +293,11 @@ export class Pane {
     const canvas = this.find("canvas"), patches = values?.subarray(this.attention.prefix);
     // Nothing asks where squares are hidden.
     const queryMarks = this.hasToken && !look.isBare ? [{ token: tokenOf(query, this.facts, this.model), colour: "white" }] : [];
-    const { look: far } = this.facts, isFar = far && !look.isBare && isFarLook(this.view, this.facts) && isEqual(query, far.query);
     const strongest = values && /** @type {Cell} */ (queryOf(this.attention.strongest(values), this.facts));
-    const arc = isFar && strongest ? /** @type {[Cell, Cell]} */ ([far.query, strongest]) : null;
-    this.drawing = { patches, scale, table, look, marks: [...marks, ...queryMarks], arc };
+    const arc = strongest && !look.isBare && isLooking(this, query) ? /** @type {[Cell, Cell]} */ ([query, strongest]) : null,
+      isPointed = this.index === page.active && find("unless").matches(":enabled:is(:hover, :focus-visible)"),
+      named = (isPointed && this.facts.flip?.patches) || [];
+    this.drawing = { patches, scale, table, look, marks: [...marks, ...queryMarks], arc, named };
     fitCanvas(canvas, this.painter.ratio);
     // What asks and what is looked at is seen through the legend, which fades where the pointer asks below it.
     const foot = canvas.height - FOOT_PIXELS * canvas.width / (canvas.clientWidth || 1), { hovered } = page;
@@ -317,7 +320,7 @@ export class Pane {
    * @param {Look} look
    */
   drawOn(canvas, painter, look) {
-    const { patches, scale, table, marks, arc } = this.drawing;
+    const { patches, scale, table, marks, arc, named } = this.drawing;
     painter.paint(canvas, patches, scale, table, look);
     for (const { token, colour, isDashed } of marks) {
       if (token === null || token < this.attention.prefix) continue;
@@ -332,6 +335,8 @@ export class Pane {
     }
     const covers = this.view.patches_off, share = Math.min(1, (performance.now() - page.coverTime) / COVER_MS);
     for (const cell of covers.slice(0, Math.ceil(share * covers.length))) painter.cross(canvas, cell);
+    if (named.length) contextOf(canvas).globalAlpha = NAMED_OPACITY;
+    for (const cell of named) painter.cross(canvas, cell);
     if (share < 1) requestDraw();
   }
 

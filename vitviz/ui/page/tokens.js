@@ -93,3 +93,10 @@ export const probeParameter = (probe, test) => /** @type {Parameter} */ (PROBES[
  */
 export const isFarLook = ({ method, parameters }, { look }) => Boolean(look) && method === "attention"
   && isEqual([parameters.layer, parameters.head, parameters.query], [look?.layer, look?.head, look?.query]) && !parameters.direction;
+
+/**
+ * Whether a pane shows the far look itself, of which a sentence says how much of the attention one place gets.
+ * @param {Pane} pane
+ * @param {Query} query
+ */
+export const isLooking = ({ view, facts }, query) => isFarLook(view, facts) && isEqual(query, facts.look?.query);

@@ -71,6 +71,8 @@ interface Drawing {
   marks: Mark[];
   /** From which patch to which a line goes. */
   arc?: [Cell, Cell] | null;
+  /** Patches that the line below the layers would cover, while somebody points at it. */
+  named: Cell[];
 }
 /** An outlined token. */
 interface Mark {

@@ -3,7 +3,7 @@
 import { labelOf } from "./class_names.js";
 import { find, setText } from "./dom.js";
 import { wholePercent } from "./numbers.js";
-import { activePane, activeView, isHiding, page, requests, store } from "./page.js";
+import { activePane, activeView, isHiding, page, requestDraw, requests, store } from "./page.js";
 import { COVER_MS } from "./pane.js";
 import { backend, SETTINGS } from "./settings.js";
 import { analysisKey, isEqual } from "./store.js";
@@ -21,15 +21,14 @@ export class Unless {
     onTouch(window, ({ type, target }) => {
       if (type !== "pointermove" || find("panes").contains(target)) page.openedPicture = "";
     });
-    find("unless").onclick = () => {
-      const { flip } = activePane().facts;
-      if (flip) this.cover(flip);
-      else this.search();
-    };
+    find("unless").onclick = () => this.cover(activePane().facts.flip);
+    // Who points at the line sees on the picture which squares it means.
+    for (const event of ["pointerenter", "pointerleave", "focus", "blur"]) find("unless").addEventListener(event, requestDraw);
   }
 
-  /** @param {Flip} flip */
+  /** @param {Flip | null | undefined} flip what was found; without it, it is searched for */
   cover(flip) {
+    if (!flip) return this.search();
     page.coverTime = matchMedia("(prefers-reduced-motion: reduce)").matches ? -COVER_MS : performance.now();
     store.patchView(page.active, { patches_off: flip.patches, heads_off: [] }, { panel: backend.computes ? "switches" : "" });
   }
