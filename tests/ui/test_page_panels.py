@@ -495,6 +495,16 @@ def test_the_tour_shows_three_things_on_the_own_picture_and_leaves_no_trace(page
     assert state(page)["panel"] == "" and not first_view(page)["patches_off"]
 
 
+@pytest.mark.parametrize("size", [(1024, 768), (1440, 900), (1920, 1080)], ids=str)
+def test_the_film_stays_in_the_window_while_the_tour_runs(tiny_page: Page, size: tuple[int, int]) -> None:
+    page = tiny_page
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    for step in range(3):
+        open_link(page, f"/?__theme=light&example=chelsea.jpg&panel=guide&guide={step}")
+        film = box_of(page.locator(".vx-strip"))
+        assert film["y"] + film["height"] <= size[1]
+
+
 def test_the_tour_moves_by_itself_until_it_is_touched(page: Page) -> None:
     page.emulate_media(reduced_motion="no-preference")
     open_link(page, "/?__theme=light&panel=guide&guide=1")

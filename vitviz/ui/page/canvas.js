@@ -1,7 +1,7 @@
 // The picture with a map over it.
 
 import { faded, interpolated, paintPixels } from "./colours.js";
-import { contextOf, create } from "./dom.js";
+import { contextOf, create, find } from "./dom.js";
 import { clamped, range } from "./numbers.js";
 
 const DIMMED = "rgba(0, 0, 0, 0.65)";
@@ -28,7 +28,9 @@ export function fitCanvas(canvas, ratio) {
   const scale = Math.min(2, window.devicePixelRatio || 1), isStage = holder.classList.contains("vx-stage");
   const tall = clamped(1 - AROUND_STAGE / innerHeight, STAGE_SHARE, TALL_SHARE);
   const share = canvas.closest(".vx-projected") ? PROJECTED_SHARE : innerWidth > PHONE_WIDTH ? tall : PHONE_SHARE;
-  const height = Math.round(Math.min(availableWidth / STAGE_RATIO, share * innerHeight));
+  // The card of the tour takes its height from the stage, so that the film stays in sight.
+  const available = Math.max(PHONE_SHARE * innerHeight, share * innerHeight - find("guide").offsetHeight),
+    height = Math.round(Math.min(availableWidth / STAGE_RATIO, available));
   const cssWidth = isStage ? Math.min(availableWidth, height / ratio) : availableWidth;
   if (isStage) holder.style.height = `${height}px`;
   canvas.style.width = cssWidth < availableWidth ? `${cssWidth}px` : "";
