@@ -148,9 +148,10 @@ def test_the_picture_is_shown_alone_for_a_projector_and_everything_again(page: P
 @pytest.mark.parametrize("size", [(1024, 768), (1280, 720), (1440, 900), (1920, 1080)], ids=str)
 def test_a_room_sees_the_answer_and_what_is_asked(page: Page, size: tuple[int, int]) -> None:
     page.set_viewport_size({"width": size[0], "height": size[1]})
+    page.evaluate("document.querySelector('.vx-under').open = false")
     page.keyboard.press("f")
     settle(page)
-    parts = ["headline", "tabs", "badge", "stage", "chips"]
+    parts = ["headline", "tabs", "badge", "stage", "chips", "strip"]
     boxes = [box_of(page.locator(f".vx-{part}").first) for part in parts]
     for part, box in zip(parts, boxes, strict=True):
         assert box["y"] >= 0 and box["y"] + box["height"] <= size[1], part

@@ -7,7 +7,7 @@ import { clamped, range } from "./numbers.js";
 const DIMMED = "rgba(0, 0, 0, 0.65)";
 const GRID_LINE = "rgba(255, 255, 255, 0.35)";
 // The stage: its width by its height, and its largest shares of the window's height; a picture of another shape stands in its middle.
-const STAGE_RATIO = 1.5, STAGE_SHARE = 0.62, TALL_SHARE = 0.7, PROJECTED_SHARE = 0.71, PHONE_SHARE = 0.43, PHONE_WIDTH = 720;
+const STAGE_RATIO = 1.5, STAGE_SHARE = 0.62, TALL_SHARE = 0.7, PHONE_SHARE = 0.43, PHONE_WIDTH = 720;
 // In pixels of the page: what stands above and below the stage on the first screen, of which a tall window has enough.
 const AROUND_STAGE = 350;
 // Of a picture whose colour drains, as in vitviz/visualization/overlays.py.
@@ -27,7 +27,7 @@ export function fitCanvas(canvas, ratio) {
   if (!holder || !availableWidth) return;
   const scale = Math.min(2, window.devicePixelRatio || 1), isStage = holder.classList.contains("vx-stage");
   const tall = clamped(1 - AROUND_STAGE / innerHeight, STAGE_SHARE, TALL_SHARE);
-  const share = canvas.closest(".vx-projected") ? PROJECTED_SHARE : innerWidth > PHONE_WIDTH ? tall : PHONE_SHARE;
+  const share = canvas.closest(".vx-projected") ? TALL_SHARE : innerWidth > PHONE_WIDTH ? tall : PHONE_SHARE;
   // The card of the tour takes its height from the stage, so that the film stays in sight.
   const available = Math.max(PHONE_SHARE * innerHeight, share * innerHeight - find("guide").offsetHeight),
     height = Math.round(Math.min(availableWidth / STAGE_RATIO, available));
