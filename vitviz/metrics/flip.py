@@ -25,6 +25,8 @@ MOST_COVERED = 0.5
 BATCH_SIZE = 8
 # Patches that are covered first.
 FIRST_COUNT = 3
+# Patches that are tried together, each by itself, before any is given back.
+TRIAL_COUNT = 4
 # Of a forward and a backward pass, the time in forward passes.
 GRADIENT_PASSES = 3
 
@@ -89,14 +91,24 @@ class FlipSearch:
         return gradients.argsort(stable=True).tolist()
 
     def _needed(self, patches: list[int]) -> list[int]:
-        """The patches without those that are not needed."""
-        leads = self._leads_without([_rest(patches, [patch]) for patch in patches])
-        spare = [patch for lead, patch in sorted(zip(leads, patches, strict=True), reverse=True) if lead >= self.margin]
-        if not spare:
-            return patches
-        # Each alone is not needed, but together they may be.
-        count = _last(1, len(spare) + 1, lambda count: self._flips(_rest(patches, spare[:count])))
-        return self._needed(_rest(patches, spare[:count]))
+        """The patches without those that are not needed; each that is left was tried after the last was given back."""
+        # Those that were covered last are needed least.
+        untried, leads = patches[::-1], dict[int, float]()
+        while untried:
+            some, untried = untried[:TRIAL_COUNT], untried[TRIAL_COUNT:]
+            leads |= zip(some, self._leads_without([_rest(patches, [patch]) for patch in some]), strict=True)
+            ranking = sorted(leads, key=leads.__getitem__, reverse=True)
+            spare = [patch for patch in ranking if leads[patch] >= self.margin]
+            if spare:
+                count = self._spare_count(patches, spare)
+                patches = _rest(patches, spare[:count])
+                # What was needed beside these may not be any more: last, as it seldom is.
+                untried, leads = untried + ranking[count:], {}
+        return patches
+
+    def _spare_count(self, patches: Sequence[int], spare: Sequence[int]) -> int:
+        """How many of these can be given back: each alone is not needed, but together they may be."""
+        return _last(1, len(spare) + 1, lambda count: self._flips(_rest(patches, spare[:count])))
 
     def _flips(self, patches: Collection[int]) -> bool:
         return self._leads_without([patches])[0] >= self.margin
