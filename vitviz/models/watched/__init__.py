@@ -1,7 +1,9 @@
 """Modules of other packages, or the user's own, as networks whose attention is watched while they run.
 
-``interception`` observes the calls of attention, ``codes`` and ``sequence`` interpret them, ``verification`` compares
-them with what the module computed, and ``recording`` turns them into traces.
+``recorder`` reports each operation of a pass below autograd, ``finder`` knows which of them are attention, ``program``
+runs them again with other pictures or results, and ``reader`` passes their calls on; ``replay`` is all of it. Proofs of
+what the calls mean are in ``codes``, ``sequence``, ``stream`` and ``reading``, which ``verification`` asks.
+``recording`` makes traces, and ``network`` answers.
 """
 
 from vitviz.models.watched.facts import NO_STREAM, WATCHED_MODULE, ModuleConfig, ModuleFacts
