@@ -269,7 +269,10 @@ def test_a_saved_explorer_keeps_its_evidence(page: Page, example: Analysis, brow
 FOUND = [(0, 1), (1, 1), (3, 2)]
 FIND = f"""() => {{
     const explorer = {EXPLORER};
-    explorer.panes[0].facts.flip = {{ patches: {json.dumps(FOUND)}, after: {{ index: 1, probability: 0.5 }} }};
+    const flip = {{ patches: {json.dumps(FOUND)}, after: {{ index: 1, probability: 0.5 }} }};
+    // A search that is under way finds other squares.
+    const property = {{ get: () => flip, set: () => {{}}, configurable: true, enumerable: true }};
+    Object.defineProperty(explorer.panes[0].facts, "flip", property);
     explorer.store.refresh();
 }}"""
 
@@ -288,8 +291,16 @@ def check_line_shows_squares(page: Page, example: Analysis) -> None:
     page.mouse.move(1, 1)
     before, state = picture(), page.evaluate(f"{EXPLORER}.store.state")
     page.on("request", lambda request: sent.append(request.url))
-    for begin, end in ((line.hover, lambda: page.mouse.move(1, 1)), (lambda: line.press("Shift"), line.blur)):
+    named = f"{EXPLORER}.panes[0].drawing.named.length"
+
+    def focus() -> None:
+        # Of an element that a script focuses, the browser shows it only after a key.
+        page.keyboard.press("Tab")
+        line.focus()
+
+    for begin, end in ((line.hover, lambda: page.mouse.move(1, 1)), (focus, line.blur)):
         begin()
+        page.wait_for_function(f"{named} === {len(FOUND)}")
         after, darker = picture(), list[tuple[int, ...]]()
         for cell in np.ndindex(layout.grid_height, layout.grid_width):
             # Above the lower edge, where no cross lies.
