@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import vitviz
-from tests.support.modules import DEPTH, OwnViT, load_own, picture
+from tests.support.modules import DEPTH, HEADS, SIZE, Layer, OwnViT, load_own, picture
 from vitviz import Analysis, MethodError
 
 pytestmark = pytest.mark.slow
@@ -60,6 +61,52 @@ def test_detached_features_are_refused(method: str) -> None:
     module = Frozen(contextlib.nullcontext, DEPTH, detaches=True)
     with pytest.raises(MethodError, match="computes without gradients"):
         map_of(vitviz.analyze(picture(), load_own(module)), method)
+
+
+class DetachedContext(OwnViT):
+    """The attention of its second layer has no gradient, although the output reads it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = self.layers[1]
+        attend = layer.attend
+        layer.attend = lambda normed: attend(normed).detach()  # type: ignore[operator, union-attr, assignment]
+
+
+@pytest.mark.parametrize("method", ["relevance", "gradient_rollout", "legrad"])
+def test_a_layer_whose_attention_is_detached_is_refused_and_those_above_it_are_not(method: str) -> None:
+    analysis = vitviz.analyze(picture(), load_own(DetachedContext()))
+    with pytest.raises(MethodError, match="computes without gradients"):
+        map_of(analysis, method)
+    assert analysis.map(method, start_layer=2).values.any()
+
+
+class Masked(OwnViT):
+    """No token attends to the last one, by hand or in the fused kernel."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__(way)
+        for layer in self.layers:
+            layer.attend = lambda normed, layer=layer: masked(layer, normed, way)  # type: ignore[union-attr, assignment]
+
+
+def masked(layer: Layer, normed: torch.Tensor, way: str) -> torch.Tensor:
+    maps = (layer.query, layer.key, layer.value)
+    queries, keys, values = (each(normed).unflatten(-1, (HEADS, -1)).transpose(1, 2) for each in maps)
+    is_seen = torch.arange(normed.shape[1]) < normed.shape[1] - 1
+    if way == "fused":
+        mask = is_seen.expand(normed.shape[1], -1)
+        return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=layer.scale)
+    return (queries @ keys.mT * layer.scale).masked_fill(~is_seen, -torch.inf).softmax(-1) @ values
+
+
+def test_attention_that_is_masked_by_hand_has_the_gradients_of_the_kernel() -> None:
+    fused, written = Masked("fused"), Masked("written out")
+    written.load_state_dict(fused.state_dict())
+    pixels, networks = torch.randn(1, 3, *SIZE), [load_own(each).network for each in (fused, written)]
+    found, expected = (each.attention_gradients(pixels, {3}, lambda logits: logits[0, 1]) for each in networks)
+    assert expected.any() and not found[-1] and not found[3]
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-3)
 
 
 @pytest.mark.parametrize(("mode", "layers"), [(torch.no_grad, DEPTH), (torch.inference_mode, 1)])

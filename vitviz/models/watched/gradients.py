@@ -5,7 +5,7 @@ They are the derivatives of what the module computed, also where it ran without 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +66,7 @@ def watched_gradients(network: WatchedNetwork, pixels: torch.Tensor, target: Tar
     with network.running(pixels, has_gradients=True) as inputs, arriving_gradients(network):
         output = replayed(network, verified, inputs, target.reads, recorder)
         score = target.score_below_maximum(output[0])
-        steps = [step for call in verified.calls[start_layer:] for step in verified.replay.steps_of(call)]
+        steps = [verified.replay.last_step(call.number) for call in recorder.calls]
         gradients = score_gradients(verified, score, recorder.outputs, steps)
     count = len(verified.calls) - start_layer
     places = verified.places[start_layer:]
@@ -184,7 +184,7 @@ def watched_attention_gradients(
 
 
 def score_gradients(
-    verified: VerifiedModule, score: torch.Tensor, sources: list[torch.Tensor], steps: Collection[int]
+    verified: VerifiedModule, score: torch.Tensor, sources: Sequence[torch.Tensor], steps: Sequence[int]
 ) -> list[torch.Tensor]:
     """The gradient of a score with respect to each source; zeros for those that the output does not read.
 
@@ -192,16 +192,16 @@ def score_gradients(
         verified: the module.
         score: of its output.
         sources: results in the graph of the score.
-        steps: numbers of the steps of all sources.
+        steps: number of the step of each source.
 
     Raises:
-        MethodError: no gradient arrives.
+        MethodError: no gradient arrives from a source that the output reads.
     """
-    if not score.requires_grad and verified.replay.live.isdisjoint(steps):
-        return [torch.zeros_like(source) for source in sources]
-    if not score.requires_grad:
+    found: Sequence[torch.Tensor | None] = [None] * len(sources)
+    if score.requires_grad:
+        found = torch.autograd.grad(score, sources, allow_unused=True)
+    if any(each is None and step in verified.replay.live for each, step in zip(found, steps, strict=True)):
         raise MethodError(NO_GRADIENTS)
-    found = torch.autograd.grad(score, sources, allow_unused=True)
     return [torch.zeros_like(source) if each is None else each for source, each in zip(sources, found, strict=True)]
 
 

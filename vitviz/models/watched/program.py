@@ -36,7 +36,6 @@ class Constant(NamedTuple):
     """A reference to a tensor that no step made, such as a weight."""
 
     number: int
-    is_constant: bool = True
 
 
 @dataclass(eq=False, slots=True)

@@ -6,6 +6,7 @@ the product of queries and keys.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -103,7 +104,10 @@ def read_call(
         added = _broadcast(given[place], shape, part.leading)
         bias = added if bias is None else bias + added
     if part.is_rest:
-        bias = _rest(queries, keys, part.scale, lead(precise(weights).log()))
+        weights = lead(precise(weights))
+        # A weight of zero has no derivative of its logarithm.
+        logarithm = weights.where(weights > 0, 1).log().masked_fill(weights == 0, -math.inf)
+        bias = _rest(queries, keys, part.scale, logarithm)
     return AttentionCall(queries, keys, values, part.scale, bias, output)
 
 
