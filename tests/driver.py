@@ -171,6 +171,8 @@ RESTART = """(link) => {
     find(".vx-search").dispatchEvent(new Event("input"));
     find(".vx-compare-scale").checked = false;
     scrollTo(0, 0);
+    // Nothing that was opened before is covered by the page itself.
+    dispatchEvent(new KeyboardEvent("keydown", { key: "Shift" }));
     history.pushState(null, "", link);
     dispatchEvent(new PopStateEvent("popstate", { state: null }));
 }"""

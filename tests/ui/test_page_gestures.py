@@ -240,6 +240,22 @@ def test_the_numbers_of_a_cell_are_those_of_the_direction(page: Page, example: A
     expect(cell).to_have_text("Layer 2, head 1.")
 
 
+@pytest.mark.parametrize("width", [1000, 1280, 1440])
+def test_a_token_stays_in_place_while_it_is_pointed_at(page: Page, example: Analysis, width: int) -> None:
+    """Its own map has other numbers in the legend and another word before the tokens."""
+    page.set_viewport_size({"width": width, "height": 800})
+    click_patch(page, example, 3, 4)
+    choose_option(page, "direction", "column")
+    click_cell(page, example, 2, 1)
+    for token in page.locator(".vx-chip:visible").all():
+        page.locator(".vx-headline").hover()
+        settle(page)
+        place = box_of(token)
+        token.hover()
+        settle(page)
+        assert box_of(token) == place
+
+
 def test_one_head_is_shown_through_the_layers(page: Page, example: Analysis, library: Library) -> None:
     frames = page.locator(".vx-frame")
     layers = example.trace.layers
