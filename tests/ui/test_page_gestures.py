@@ -183,8 +183,8 @@ def test_pins_are_set_and_taken_away(page: Page, example: Analysis) -> None:
     canvas(page).focus()
     for key in ("ArrowRight", "Enter"):
         keys.press(key)
-    canvas(page).dblclick(position=patch_position(page, example, 0, 7))
-    expect(pins).to_have_text(["patch (6, 2)", "patch (0, 0)", "patch (0, 7)"])
+    canvas(page).dblclick(position=patch_position(page, example, 4, 7))
+    expect(pins).to_have_text(["patch (6, 2)", "patch (0, 0)", "patch (4, 7)"])
     pin(*((3, column) for column in range(7)))
     expect(pins).to_have_count(6)
     keys.press("Escape")
