@@ -249,7 +249,7 @@ EXTRAS = {
     "notebook": ({"anywidget"}, "ui/explorer/selection.py"),
     "ray": ({"ray"}, "datasets/cluster.py"),
     "text": ({"open_clip", "transformers"}, "weights/text_tower.py"),
-    "transformers": ({"transformers"}, "weights/modules/own_engine.py"),
+    "transformers": ({"transformers"}, "weights/packages/transformers.py"),
     "verify": ({"open_clip", "timm", "torchvision", "transformers"}, "weights/packages"),
     "video": ({"av"}, "video/facts.py"),
 }

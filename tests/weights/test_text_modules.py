@@ -73,14 +73,13 @@ def check_texts(analysis: Analysis, expected: float) -> None:
     assert analysis.relevance(target=target).values.shape == (4, 4)
 
 
-@pytest.mark.parametrize("engine", ["own", "module"])
 @pytest.mark.parametrize("make", [clip, siglip, clip_of_open_clip], ids=["CLIP", "SigLIP", "open_clip"])
 def test_the_score_of_a_text_is_the_logit_of_the_network(
-    make: Callable[[Any], tuple[Any, Any]], engine: Any, tokenizer: Any, picture: Image.Image
+    make: Callable[[Any], tuple[Any, Any]], tokenizer: Any, picture: Image.Image
 ) -> None:
     network, words = make(tokenizer)
-    model = vitviz.load(network, normalisation="clip", tokenizer=words, engine=engine)
-    assert model.engine == engine and model.labels == ()
+    model = vitviz.load(network, normalisation="clip", tokenizer=words)
+    assert model.engine == "module" and model.labels == ()
     analysis = vitviz.analyze(picture, model)
     check_texts(analysis, expected_logit(network, words, analysis.prepared.pixels))
     # What nobody stated is said.

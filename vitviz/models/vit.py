@@ -62,8 +62,6 @@ class VisionTransformer(nn.Module):
         super().__init__()
         self.config = config
         self.precision = torch.float32
-        self.guard: Callable[[], None] | None = None
-        """Called before every forward pass; raises if the module from which the weights were copied has changed."""
         trained = config.layout(config.image_height, config.image_width)
         make_norm = partial(nn.LayerNorm, eps=config.norm_epsilon)
         pixels, width = config.channels * config.patch_height * config.patch_width, config.width
@@ -167,8 +165,6 @@ class VisionTransformer(nn.Module):
     def embed(self, pixels: torch.Tensor) -> tuple[torch.Tensor, TokenLayout]:
         """Prefix tokens and position-coded patches, ``"batch token width"``, and their layout."""
         config = self.config
-        if self.guard is not None:
-            self.guard()
         if pixels.ndim != 4 or pixels.shape[1] != config.channels:
             raise ImageError(
                 f"pixels of shape {tuple(pixels.shape)}: expected 'batch channel height width' "

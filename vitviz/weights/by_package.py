@@ -90,7 +90,7 @@ def read_by_package(path: Path, stated: Stated, name: str | None = None, device:
     try:
         rule = _find_rule(beside, module, facts.get("normalisation"), architecture)
         facts |= {"name": name or Path(file.name).stem, "names_in_file": file.class_names}
-        model = load_module(module, preprocessing=rule, engine="module", **facts)
+        model = load_module(module, preprocessing=rule, **facts)
     except VitvizError as error:
         raise type(error)(f"{file.name}: opened by {reference.title}: {error}") from None
     card = {**model.card, "engine": f"{reference.title}, watched"}

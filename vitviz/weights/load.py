@@ -68,10 +68,9 @@ def load(
     used and listed in ``model.assumptions``.
 
     A module (of timm, transformers, torchvision, open_clip or your own class) is not changed. Its attention is watched
-    during its own forward pass and checked against what the module computes, or its weights are copied into vitviz's
-    own network (``engine``). If the module does not state something, an error asks for it by name. For a module, only
-    ``device``, ``normalisation``, ``image_size``, ``patch_size``, ``probability``, and ``preprocessing`` to ``engine``
-    apply.
+    during its own forward pass and checked against what the module computes. If the module does not state something, an
+    error asks for it by name. For a module, only ``device``, ``normalisation``, ``image_size``, ``patch_size``,
+    ``probability``, and ``preprocessing`` to ``engine`` apply.
 
     Args:
         source: the name of a bundled or published checkpoint (``"dino_vits16"``; ``vitviz models`` lists them), a hub
@@ -115,12 +114,9 @@ def load(
             ``"batch class"``, or features ``"batch feature"``.
         tokenizer: of a module of pictures and texts (transformers' CLIP and SigLIP, open_clip), for ``model.text``; by
             default that of the processor in ``preprocessing``, or open_clip's own.
-        engine: for a module: ``"own"`` copies its weights into vitviz's own network, which is faster, if both agree
-            within 1e-5; ``"module"`` watches the module. The default is the own network, if vitviz has one for the
-            family and the module has nothing that a copy would lack, such as hooks and adapters; ``model.engine`` tells
-            the choice. For a checkpoint: ``"own"`` allows only vitviz's own network, ``"module"`` watches the model of
-            timm, transformers or open_clip that the files beside it name. The default is that model only if vitviz has
-            no network for the family.
+        engine: of a checkpoint: ``"own"`` allows only vitviz's own network, ``"module"`` watches the model of timm,
+            transformers or open_clip that the files beside it name. The default is that model only if vitviz has no
+            network for the family. A module is always watched. ``model.engine`` tells which it is.
 
     Raises:
         CheckpointError: there is no such checkpoint, it cannot be downloaded, or it cannot be loaded exactly; or
@@ -162,7 +158,11 @@ def load(
         _refuse(of_checkpoints, f"a module says itself; expected {names}")
         from vitviz.weights.modules.load import load_module
 
-        return load_module(source, device=device, engine=engine, **shared, **of_modules)
+        if engine not in (None, "module"):
+            raise ConfigError(
+                f"engine {engine!r}: a module is watched; the file of its state_dict() opens as a checkpoint"
+            )
+        return load_module(source, device=device, **shared, **of_modules)
     _refuse(of_modules, "of a module in memory alone; a checkpoint says it itself")
     # Not before a checkpoint is opened: families and formats are a good part of what `import vitviz` would take.
     from vitviz.weights.overrides import Stated

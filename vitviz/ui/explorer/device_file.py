@@ -72,8 +72,6 @@ def device_file(model: Model) -> bytes:
     if reason := device_refusal(model):
         raise ConfigError(f"{model.name} {reason}")
     network, layout = model.own_network(model.name), model.layout
-    if network.guard is not None:
-        network.guard()
     config = network.config
     height, width = model.preprocessing.whole_patches(config.patch_height, config.patch_width)
     facts = {

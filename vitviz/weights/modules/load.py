@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from vitviz.attention.layout import Prefix, prefix_names
-from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError, ImageError, VitvizError
 from vitviz.errors.messages import describe
 from vitviz.images.preprocessing import Preprocessing, why_not_channels
@@ -24,7 +23,7 @@ from vitviz.models.watched.state import check_device, check_state, device_of, dt
 from vitviz.weights.architectures import architecture_of_module
 from vitviz.weights.formats.class_names import ClassNames
 from vitviz.weights.metadata.classes import read_labels
-from vitviz.weights.model import ENGINES, Forward, Labels, Model
+from vitviz.weights.model import Forward, Labels, Model
 from vitviz.weights.modules.calling import default_forward
 from vitviz.weights.modules.missing import (
     Questions,
@@ -36,7 +35,6 @@ from vitviz.weights.modules.missing import (
     prefix_not_stated,
 )
 from vitviz.weights.modules.outputs import choose_output, module_probability
-from vitviz.weights.modules.own_engine import with_engine
 from vitviz.weights.modules.preparation import as_sidecars, module_preprocessing, recognise
 from vitviz.weights.modules.sizes import (
     Size,
@@ -70,15 +68,13 @@ def load_module(
     prefix: Prefix | None = None,
     forward: Forward | None = None,
     tokenizer: Any = None,
-    engine: str | None = None,
     probability: str | None = None,
     name: str | None = None,
     names_in_file: Mapping[str, ClassNames] | None = None,
 ) -> Model:
     """A module as a model.
 
-    If vitviz's own network gives the same numbers, the model has that network with a copy of the weights. Otherwise the
-    module's attention is watched during its own forward pass. The module is not changed.
+    The module's attention is watched during its own forward pass. The module is not changed.
 
     The arguments are those of :func:`vitviz.load`; ``name`` replaces the module's own name, and ``names_in_file`` are
     the names of classes in the file of its weights.
@@ -89,8 +85,6 @@ def load_module(
         CheckpointError: its preprocessing cannot be done exactly.
         ImageError: it cannot run on an image of its size.
     """
-    if engine is not None:
-        word("engine", engine, ENGINES, ConfigError)
     module = unwrap(module)
     name = name or module_name(module)
     module, tower, assumed = split_texts(module, tokenizer, preprocessing)
@@ -104,7 +98,7 @@ def load_module(
     stated_patch = check_size("patch_size", patch_size)
     tokens = find_prefix(module) if prefix is None else prefix_names(prefix)
     stated: dict[str, Any] = {"image_size": image_size, "patch_size": patch_size, "prefix": prefix, "labels": labels}
-    stated |= {"preprocessing": preprocessing, "normalisation": normalisation, "forward": forward, "engine": engine}
+    stated |= {"preprocessing": preprocessing, "normalisation": normalisation, "forward": forward}
     questions = Questions(name, stated)
     preprocessing = recognise(preprocessing) if callable(preprocessing) else preprocessing
     stated_channels = len(preprocessing.mean) if isinstance(preprocessing, Preprocessing) else None
@@ -202,8 +196,7 @@ def load_module(
     if prefix_tokens and not isinstance(prefix, Sequence | None) and not verified.reads_cls:
         unproven = f"the first of {prefix!r} tokens without names; its output may read other tokens, too"
         assumptions += (f"prefix {prefix_tokens[0]!r}: {unproven}",)
-    model = Model(name, network, prepared, class_names, card, assumptions=assumptions, tower=tower)
-    return with_engine(module, model, engine, forward is not None)
+    return Model(name, network, prepared, class_names, card, assumptions=assumptions, tower=tower)
 
 
 def _check_own_size(network: WatchedNetwork, preprocessing: Preprocessing, name: str) -> None:
