@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -42,17 +42,23 @@ class _NoFastPath(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-class _Mode(TorchDispatchMode):
-    """Numbers the operations of a pass, and knows of each tensor which one made it.
+class _Recorder(TorchDispatchMode):
+    """Records the operations of a pass as steps, and knows of each tensor which one made it.
 
     Args:
         pixels: of the pass; None for a pass that needs none.
+        observe: receives each step with the values of its arguments and result.
     """
 
-    def __init__(self, pixels: torch.Tensor | None) -> None:
+    def __init__(self, pixels: torch.Tensor | None, observe: Observer | None) -> None:
         super().__init__()
-        self.number = PICTURE
+        self.observe = observe
+        self.steps = [Step(None, shape=_shape(pixels))]
+        self.constants: list[torch.Tensor] = []
+        self._numbers: dict[int, int] = {}
         self._sources: dict[int, tuple[weakref.ref[torch.Tensor], Result]] = {}
+        # A weak reference keeps the address of a storage from being used again.
+        self._writers: dict[int, tuple[StorageWeakRef, int]] = {}
         if pixels is not None:
             self._sources[id(pixels)] = (weakref.ref(pixels), Result(PICTURE))
 
@@ -67,18 +73,12 @@ class _Mode(TorchDispatchMode):
         names = [kind.__name__ for kind in types if kind.__name__ in UNSUPPORTED] if types else ()
         if names:
             raise ConfigError(f"it computes with a {names[0]}, whose operations are not reported one by one")
-        self.number += 1
-        number, result = self.number, self.on_operation(operator, args, kwargs)
-        if isinstance(result, torch.Tensor):
-            self._sources[id(result)] = (weakref.ref(result), Result(number))
-        elif isinstance(result, tuple | list):
-            for item, each in enumerate(result):
-                if isinstance(each, torch.Tensor):
-                    self._sources[id(each)] = (weakref.ref(each), Result(number, item))
+        number, result = len(self.steps), self._record(operator, args, kwargs)
+        items = enumerate(result) if isinstance(result, tuple | list) else ((-1, result),)
+        for item, each in items:
+            if isinstance(each, torch.Tensor):
+                self._sources[id(each)] = (weakref.ref(each), Result(number, item))
         return result
-
-    def on_operation(self, operator: Any, args: Any, kwargs: Any) -> Any:
-        raise NotImplementedError
 
     def source(self, tensor: Any) -> Result | None:
         """The reference to a tensor; None if no operation made it."""
@@ -86,26 +86,8 @@ class _Mode(TorchDispatchMode):
         # The address of a tensor is used again after it.
         return known[1] if known is not None and known[0]() is tensor else None
 
-
-class _Recorder(_Mode):
-    """Records steps.
-
-    Args:
-        pixels: of the pass.
-        observe: receives each step with the values of its arguments and result.
-    """
-
-    def __init__(self, pixels: torch.Tensor | None, observe: Observer | None) -> None:
-        super().__init__(pixels)
-        self.observe = observe
-        self.steps = [Step(None, shape=_shape(pixels))]
-        self.constants: list[torch.Tensor] = []
-        self._numbers: dict[int, int] = {}
-        # A weak reference keeps the address of a storage from being used again.
-        self._writers: dict[int, tuple[StorageWeakRef, int]] = {}
-
-    def on_operation(self, operator: Any, args: Any, kwargs: Any) -> Any:
-        reads, hidden, number = set[int](), set[int](), self.number
+    def _record(self, operator: Any, args: Any, kwargs: Any) -> Any:
+        reads, hidden, number = set[int](), set[int](), len(self.steps)
 
         def reference(argument: Any) -> Any:
             kind = type(argument)
@@ -145,52 +127,6 @@ class _Recorder(_Mode):
         return Constant(number)
 
 
-class _Follower(_Mode):
-    """Compares steps with those of a program, and calls hooks with their results."""
-
-    def __init__(self, pixels: torch.Tensor, program: Program, hooks: Mapping[int, Hook]) -> None:
-        super().__init__(pixels)
-        self.program, self.hooks, self.change = program, hooks, ""
-        self._values: dict[int, Any] = {}
-
-    def on_operation(self, operator: Any, args: Any, kwargs: Any) -> Any:
-        result, number = operator(*args, **kwargs), self.number
-        if self.change:
-            return result
-        if number >= len(self.program.steps):
-            self.change = "more operations"
-            return result
-        step = self.program.steps[number]
-        if operator is not step.operator or not self._agrees(args, step.args) or not self._agree(kwargs, step.kwargs):
-            self.change = f"operation {number}, {step.name}"
-        elif step.index is not None and _hash(args[INDEXED[step.name]]) != step.index:
-            self.change = ORDER
-        elif _shape(result) != step.shape:
-            self.change = f"the shape of operation {number}, {step.name}"
-        elif number in self.hooks:
-            self.hooks[number](number, args, kwargs, result, self._values)
-        return result
-
-    def _agree(self, kwargs: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
-        return kwargs.keys() == expected.keys() and all(self._agrees(kwargs[name], expected[name]) for name in kwargs)
-
-    def _agrees(self, argument: Any, expected: Any) -> bool:
-        """Whether an argument is what a reference, or a value, stands for."""
-        kind = type(expected)
-        if kind is Result:
-            return self.source(argument) == expected
-        if kind is Constant:
-            constant = self.program.constants[expected.number]
-            return argument is constant or (self.source(argument) is None and _same(argument, constant))
-        if kind in (tuple, list):
-            return len(argument) == len(expected) and all(map(self._agrees, argument, expected))
-        try:
-            return argument is expected or bool(argument == expected)
-        # Packed weights of quantised layers cannot be compared.
-        except NotImplementedError:
-            return True
-
-
 @contextmanager
 def recording(pixels: torch.Tensor | None, observe: Observer | None) -> Iterator[_Recorder]:
     """Record what runs inside."""
@@ -225,14 +161,37 @@ def follow(run: Run, pixels: torch.Tensor, program: Program, hooks: Mapping[int,
     Raises:
         ChangedPass: an operation differs.
     """
-    follower = _Follower(pixels, program, hooks)
-    with _NoFastPath(), follower:
+    change, values = "", dict[int, Any]()
+
+    def observe(number: int, step: Step, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+        nonlocal change
+        change = change or _difference(number, step, program)
+        if not change and number in hooks:
+            hooks[number](number, args, kwargs, result, values)
+
+    with recording(pixels, observe) as recorder:
         output = run(pixels)
-    if not follower.change and (follower.number + 1 < len(program.steps) or follower.source(output) != program.output):
-        follower.change = "another output"
-    if follower.change:
-        raise ChangedPass(follower.change)
+    if not change and (len(recorder.steps) < len(program.steps) or recorder.source(output) != program.output):
+        change = "another output"
+    if not change and not all(map(_same, recorder.constants, program.constants)):
+        change = "another tensor that no operation made"
+    if change:
+        raise ChangedPass(change)
     return output
+
+
+def _difference(number: int, step: Step, program: Program) -> str:
+    """How an operation differs from that of a program; empty for the same."""
+    if number >= len(program.steps):
+        return "more operations"
+    expected = program.steps[number]
+    # Packed weights of quantised layers cannot be compared.
+    with suppress(NotImplementedError):
+        if (step.operator, step.args, step.kwargs) != (expected.operator, expected.args, expected.kwargs):
+            return f"operation {number}, {expected.name}"
+    if step.index != expected.index:
+        return ORDER
+    return "" if step.shape == expected.shape else f"the shape of operation {number}, {expected.name}"
 
 
 def _shape(result: Any) -> tuple[int, ...] | None:
@@ -240,10 +199,10 @@ def _shape(result: Any) -> tuple[int, ...] | None:
     return tuple(first.shape) if isinstance(first, torch.Tensor) else None
 
 
-def _same(tensor: Any, other: torch.Tensor) -> bool:
-    if not isinstance(tensor, torch.Tensor) or tensor.shape != other.shape or tensor.dtype != other.dtype:
-        return False
-    return torch.equal(tensor, other)
+def _same(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    return tensor is other or (
+        tensor.shape == other.shape and tensor.dtype == other.dtype and torch.equal(tensor, other)
+    )
 
 
 def _storage(tensor: torch.Tensor) -> int:
