@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -21,52 +21,41 @@ FIELDS = (
 MAX_REASON_CHARS = 200
 
 
-def first_output(
-    name: str, module: nn.Module, forward: Callable[[nn.Module, torch.Tensor], Any], pixels: torch.Tensor
-) -> Any:
-    """A module's result for an image, without gradients; turns any error of the module into an :class:`ImageError`.
-
-    Args:
-        name: name of the module in the message.
-        module: in evaluation mode.
-        forward: calls the module.
-        pixels: ``"1 channel height width"``.
-
-    Raises:
-        ImageError: the module does not accept the image.
-    """
-    try:
-        with torch.inference_mode(False), torch.no_grad():
-            return forward(module, pixels)
-    except VitvizError:
-        raise
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise
-        refusal = f"{name} does not take an image of {pixels.shape[-1]}×{pixels.shape[-2]} pixels"
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:MAX_REASON_CHARS]}"
-        raise ImageError(f"{refusal}: {reason}") from None
-
-
 @contextmanager
-def observation_errors(name: str) -> Iterator[None]:
-    """Turns any error of a pass that is observed, and that ran without, into a :class:`ConfigError`.
+def module_errors(failure: str, error: type[VitvizError]) -> Iterator[None]:
+    """Turn any error of a module into one sentence.
 
     Args:
-        name: of the module, in the message.
-
-    Raises:
-        ConfigError: the module uses tensors whose attention cannot be observed, such as nested ones.
+        failure: its beginning, with the name of the module.
+        error: its kind.
     """
     try:
         yield
     except VitvizError:
         raise
-    except Exception as error:
-        if is_out_of_memory(error):
+    except Exception as cause:
+        if is_out_of_memory(cause):
             raise
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:MAX_REASON_CHARS]}"
-        raise ConfigError(f"{name}: its attention cannot be observed: {reason}") from None
+        reason = f"{type(cause).__name__}: {' '.join(str(cause).split())[:MAX_REASON_CHARS]}"
+        raise error(f"{failure}: {reason}") from None
+
+
+def observation_errors(name: str) -> AbstractContextManager[None]:
+    """Turn any error of a pass that is observed, and that ran without, into a :class:`ConfigError`."""
+    return module_errors(f"{name}: its attention cannot be observed", ConfigError)
+
+
+def first_output(
+    name: str, module: nn.Module, forward: Callable[[nn.Module, torch.Tensor], Any], pixels: torch.Tensor
+) -> Any:
+    """A module's result for an image ``"1 channel height width"``, without gradients.
+
+    Raises:
+        ImageError: the module does not accept the image.
+    """
+    failure = f"{name} does not take an image of {pixels.shape[-1]}×{pixels.shape[-2]} pixels"
+    with module_errors(failure, ImageError), torch.inference_mode(False), torch.no_grad():
+        return forward(module, pixels)
 
 
 def primary_output(result: Any) -> torch.Tensor:
