@@ -257,17 +257,6 @@ def test_prompts_that_are_new_in_every_layer_are_refused_by_name() -> None:
         load_own(Prompted(), prefix=["cls", *(f"prompt {number}" for number in range(4))])
 
 
-def test_a_stated_number_of_layers_is_held_to_the_calls() -> None:
-    class Stated(Twice):
-        def __init__(self) -> None:
-            super().__init__()
-            self.blocks = self.layers
-
-    Stated.__module__ = "timm.own"
-    with pytest.raises(ConfigError, match="Stated: 6 calls of attention were seen for 3 layers: some layers"):
-        load_own(Stated())
-
-
 def test_tokens_that_always_move_alike_are_put_back_in_every_layer() -> None:
     module, pixels = Moving(), torch.randn(1, 3, *SIZE)
     trace = load_own(module).network.encode(pixels).traces[0]

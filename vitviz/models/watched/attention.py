@@ -28,8 +28,8 @@ TRANSPOSES = ("transpose", "permute", "t")
 ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 
 
-Operands = dict[int, tuple[Sequence[Any], tuple[int, ...]]]
-"""The arguments, and the shape of the result, of products and sums, by number of the step."""
+Operands = dict[int, Sequence[Any]]
+"""The arguments of products, by number of the step."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,7 @@ class Attention:
         is_fused: whether it is a kernel.
         is_flipped: whether the product has the values first: valuesᵀ · weightsᵀ.
         scores: number of the product of queries and keys; None if there is none.
-        scale: factor of the scores.
-        biases: numbers of the steps that add to the scores, and the places of what they add.
-        is_rest: whether more happens to scores or weights, so that a bias is what the product does not explain.
+        scale: factor of the scores; what it does not explain of the weights is a bias.
         leading: leading dimensions of the weights before queries and keys.
         tokens: reference to the input of the projection to queries, keys or values; None if there is none.
     """
@@ -53,8 +51,6 @@ class Attention:
     is_flipped: bool = False
     scores: int | None = None
     scale: float = 1.0
-    biases: tuple[tuple[int, int], ...] = ()
-    is_rest: bool = False
     leading: tuple[int, ...] = ()
     tokens: Result | None = None
 

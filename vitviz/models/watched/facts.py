@@ -30,7 +30,6 @@ class ModuleFacts:
         prefix: names of the tokens that are not patches, in the module's order.
         classes: number of classes; 0 if its output is not a classification.
         forward: calls the module with pixels ``"batch channel height width"`` and returns its result.
-        depth: number of layers that the module states; None if it states none.
         probability: what makes probabilities of its output, a name in :data:`vitviz.models.probability.PROBABILITIES`.
 
     Raises:
@@ -44,7 +43,6 @@ class ModuleFacts:
     prefix: tuple[str, ...]
     classes: int
     forward: Callable[[nn.Module, torch.Tensor], Any] = field(repr=False)
-    depth: int | None = None
     probability: str = "softmax"
 
     def __post_init__(self) -> None:

@@ -39,6 +39,10 @@ JOINS = ("cat", "stack", "add", "add_", "sum", "copy_", "slice_scatter", "select
 PASSES = (*COPIES, *TRANSPOSES, *LINEAR, "bmm", "split", "select", "slice")
 # The fewest keys of weights that come from no softmax.
 MIN_KEYS = 4
+# The most by which a factor of scores may differ from a usual one that it is taken for, relative to it.
+SAME_SCALE = 1e-3
+# The least weight whose logarithm is exact.
+MIN_WEIGHT = 1e-30
 # The most operations that are searched for the product from which weights come.
 MAX_STEPS = 60
 
@@ -52,7 +56,6 @@ class AttentionFinder:
         found: attention, in order.
         softmaxes: number of elements of each softmax, by number of the step.
         taken: number of elements of the weights that were taken from each.
-        pairs: number of tokens of each product that has a number for each pair of them.
         reused: numbers of products of weights that make another one, too.
     """
 
@@ -60,14 +63,13 @@ class AttentionFinder:
     found: list[Attention] = field(default_factory=list)
     softmaxes: dict[int, int] = field(default_factory=dict)
     taken: dict[int, int] = field(default_factory=dict)
-    pairs: dict[int, int] = field(default_factory=dict)
     reused: list[int] = field(default_factory=list)
     steps: list[Step] = field(default_factory=lambda: [Step(None)])
     _live: set[int] = field(default_factory=lambda: {PICTURE})
     _weights: dict[int, int] = field(default_factory=dict)
     """The softmax from whose result a step took elements, by number of the step."""
     operands: Operands = field(default_factory=dict)
-    """Of products and sums since the last attention."""
+    """Of products since the last attention."""
     _scores: set[int] = field(default_factory=set)
     """Numbers of products that may be scores."""
     _linear: tuple[Result, int] = (Result(PICTURE), 0)
@@ -83,8 +85,6 @@ class AttentionFinder:
                 raise ConfigError("its attention has dropout, which is random: call module.eval() first")
             self._add(Attention(number, True, leading=tuple(args[0].shape[:-2])), args[1].shape[-2])
             return
-        if name == "baddbmm" or (name in ("add", "add_") and self._scores):
-            self.operands[number] = (args, result.shape)
         if name in LINEAR:
             self._note_linear(step, result)
         if name in SOFTMAXES:
@@ -126,9 +126,7 @@ class AttentionFinder:
             self.reused += [number for source in sources if source in self.taken]
             if all(is_live):
                 self._scores.add(number)
-                self.operands[number] = (args, result.shape)
-                if result.shape[-1] == result.shape[-2] > 1:
-                    self.pairs[number] = result.shape[-1]
+                self.operands[number] = args
             return
         is_flipped = not sums[0] or (sources[0] is None and sums[1] and sources[1] is not None)
         weights, source = (second.mT, sources[1]) if is_flipped else (first, sources[0])
@@ -137,7 +135,7 @@ class AttentionFinder:
             if source in self.taken and taken > self.softmaxes[source]:
                 self.reused.append(number)
             self.taken[source] = taken
-        found = self._explained(Attention(number, False, is_flipped), source, weights)
+        found = self._explained(Attention(number, False, is_flipped), weights)
         self._add(replace(found, leading=self._leading(source, weights)), weights.shape[-1])
 
     def _leading(self, source: int | None, weights: torch.Tensor) -> tuple[int, ...]:
@@ -151,25 +149,17 @@ class AttentionFinder:
         is_swapped = len(leading) == 2 and fits and leading[0] != windows == leading[1]
         return (1, *leading) if is_swapped else leading
 
-    def _explained(self, plain: Attention, source: int | None, weights: torch.Tensor) -> Attention:
+    def _explained(self, plain: Attention, weights: torch.Tensor) -> Attention:
         """The attention with the product of queries and keys from which its weights come, if there is one."""
         step = self.steps[plain.step]
         product = self._scores_of(step.args[PRODUCTS[step.name][plain.is_flipped]], weights, plain.is_flipped)
         if product is None:
-            return replace(plain, is_rest=True)
-        found = replace(plain, scores=product, is_rest=True)
-        chain = None if source is None else self._chain(self.steps[source].args[0], product)
-        if chain is None:
-            return found
-        scale, biases = chain
-        pair = queries_and_keys(self.steps[product], self.operands[product][0], plain.is_flipped)
-        queries, keys = map(precise, pair)
-        scores = (queries @ keys.mT * scale).view(weights.shape if source is None else self.steps[source].shape or ())
-        for number, place in biases:
-            scores = scores + self.operands[number][0][place]
-        difference = float((scores.softmax(-1).view(weights.shape) - precise(weights)).abs().max())
-        is_rest = not difference <= ROUNDING.get(weights.dtype, 1e-5)
-        return replace(found, scale=scale, is_rest=is_rest, biases=() if is_rest else tuple(biases))
+            return plain
+        queries, keys = queries_and_keys(self.steps[product], self.operands[product], plain.is_flipped)
+        slope = _slope((queries.double() @ keys.double().mT).view(weights.shape), weights.double())
+        usual = (1.0, queries.shape[-1] ** -0.5)
+        scale = next((each for each in usual if abs(slope / each - 1) < SAME_SCALE), slope)
+        return replace(plain, scores=product, scale=scale)
 
     def _scores_of(self, reference: Any, weights: torch.Tensor, is_flipped: bool) -> int | None:
         """The last product of queries and keys on which weights depend, if it has their size."""
@@ -177,41 +167,12 @@ class AttentionFinder:
         for _ in range(MAX_STEPS):
             number = max(rest, default=PICTURE)
             if number in self._scores:
-                queries, keys = queries_and_keys(self.steps[number], self.operands[number][0], is_flipped)
+                queries, keys = queries_and_keys(self.steps[number], self.operands[number], is_flipped)
                 sizes = (queries.shape[:-2].numel(), queries.shape[-2], keys.shape[-2])
                 return number if sizes == (weights.shape[:-2].numel(), *weights.shape[-2:]) else None
             seen.add(number)
             rest = (rest | self.steps[number].reads) - seen
         return None
-
-    def _chain(self, reference: Any, product: int) -> tuple[float, list[tuple[int, int]]] | None:
-        """The factor of the scores of a softmax, and the places of what is added to them; None if more was done."""
-        behind, scale, biases = {product}, 1.0, list[tuple[int, int]]()
-        for number in range(product + 1, reference.step + 1):
-            if not behind.isdisjoint(self.steps[number].reads):
-                behind.add(number)
-        while reference.step != product:
-            step, number = self.steps[reference.step], reference.step
-            factor = step.args[1] if step.name in ("mul", "mul_", "div", "div_") else None
-            place = 0
-            if isinstance(factor, int | float):
-                scale *= factor if step.name.startswith("mul") else 1 / factor
-            elif step.name in ("add", "add_") and not step.kwargs:
-                place = int(not (isinstance(step.args[0], Result) and step.args[0].step in behind))
-                # What is added before a factor is another number.
-                if scale != 1:
-                    return None
-                if isinstance(self.operands[number][0][1 - place], torch.Tensor):
-                    biases.append((number, 1 - place))
-            elif step.name not in COPIES:
-                return None
-            reference = step.args[place]
-            if not isinstance(reference, Result) or reference.step not in behind:
-                return None
-        step = self.steps[product]
-        if step.name == "baddbmm" and not step.kwargs and scale == 1:
-            biases.append((product, 0))
-        return (scale, biases) if step.name in ("bmm", "mm") or (product, 0) in biases else None
 
     def _add(self, attention: Attention, keys: int) -> None:
         reference, rows = self._linear
@@ -272,3 +233,13 @@ def _sums_to_one(weights: torch.Tensor, fewest: int) -> bool:
         return False
     tolerance = 10 * ROUNDING.get(weights.dtype, 1e-5)
     return bool(weights.min() >= 0) and bool(((precise(weights).sum(-1) - 1).abs() <= tolerance).all())
+
+
+def _slope(products: torch.Tensor, weights: torch.Tensor) -> float:
+    """The factor of products that explains the most of the logarithms of weights; 1 if there is none."""
+    is_known = weights > MIN_WEIGHT
+    count = is_known.sum(-1, keepdim=True).clamp(min=1)
+    both = (products, weights.where(is_known, 1).log())
+    x, y = ((each - (each * is_known).sum(-1, keepdim=True) / count) * is_known for each in both)
+    slope = float((x * y).sum() / x.square().sum())
+    return slope if math.isfinite(slope) and slope else 1.0

@@ -323,7 +323,7 @@ class WatchedNetwork:
             with observation_errors(name):
                 replay = replay or Replay.of(self.run, pixels)
                 extra = 0 if is_padded else len(prefix)
-                verified = verify_module(self.run, replay, pixels, grid, extra, self.facts.depth)
+                verified = verify_module(self.run, replay, pixels, grid, extra)
                 if verified.order.extra == len(prefix):
                     reads_cls = verify_cls(pixels, verified, prefix)
                     remarks = (*verified.remarks, *describe_reading(pixels, verified, reads_cls))

@@ -42,13 +42,12 @@ class _Reader:
     def hooks(self) -> dict[int, Hook]:
         found: dict[int, Hook] = {}
         for part in self.parts:
-            found |= dict.fromkeys((number for number, _ in part.biases), self.on_operands)
             found |= {} if part.scores is None else {part.scores: self.on_operands}
             found[part.step] = self.on_output
         return found
 
     def on_operands(self, number: int, args: Sequence[Any], kwargs: Any, result: Any, values: Values) -> Any:
-        self._operands[number] = (args, result.shape)
+        self._operands[number] = args
         return result
 
     def on_output(self, number: int, args: Sequence[Any], kwargs: Any, result: Any, values: Values) -> Any:
@@ -83,7 +82,7 @@ def read_call(
         part: the attention.
         steps: of the program.
         args, kwargs, result: of its last step.
-        operands: of the products and sums that make its scores.
+        operands: of the products that make its scores.
     """
     step = steps[part.step]
     if part.is_fused:
@@ -94,20 +93,15 @@ def read_call(
     def lead(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.reshape(*part.leading, *tensor.shape[-2:])
 
-    values, output, bias = lead(values), lead(output), None
+    values, output = lead(values), lead(output)
     # Queries and keys of zero explain nothing.
     queries, keys = torch.zeros_like(output), torch.zeros_like(values)
     if part.scores is not None:
-        queries, keys = map(lead, queries_and_keys(steps[part.scores], operands[part.scores][0], part.is_flipped))
-    for number, place in part.biases:
-        given, shape = operands[number]
-        added = _broadcast(given[place], shape, part.leading)
-        bias = added if bias is None else bias + added
-    if part.is_rest:
-        weights = lead(precise(weights))
-        # A weight of zero has no derivative of its logarithm.
-        logarithm = weights.where(weights > 0, 1).log().masked_fill(weights == 0, -math.inf)
-        bias = _rest(queries, keys, part.scale, logarithm)
+        queries, keys = map(lead, queries_and_keys(steps[part.scores], operands[part.scores], part.is_flipped))
+    weights = lead(precise(weights))
+    # A weight of zero has no derivative of its logarithm.
+    logarithm = weights.where(weights > 0, 1).log().masked_fill(weights == 0, -math.inf)
+    bias = _rest(queries, keys, part.scale, logarithm)
     return AttentionCall(queries, keys, values, part.scale, bias, output)
 
 
@@ -160,13 +154,6 @@ def _as_result(part: Attention, output: torch.Tensor, result: Any) -> Any:
         return (torch.empty_like(result[0]).copy_(output.reshape(result[0].shape)), *result[1:])
     output = output.reshape(*result.shape[:-2], *output.shape[-2:])
     return torch.empty_like(result).copy_(output.mT if part.is_flipped else output)
-
-
-def _broadcast(bias: torch.Tensor, shape: tuple[int, ...], leading: tuple[int, ...]) -> torch.Tensor:
-    """What was added to scores of a shape, so that it broadcasts to other leading dimensions."""
-    if bias.ndim <= 2 or shape[:-2] == leading or (1, *shape[:-2]) == leading:
-        return bias
-    return bias.expand(shape).reshape(*leading, *shape[-2:])
 
 
 def _rest(queries: torch.Tensor, keys: torch.Tensor, scale: float, logarithm: torch.Tensor) -> torch.Tensor | None:

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from vitviz.errors.kinds import ConfigError
-from vitviz.models.watched.attention import Attention, origin
+from vitviz.models.watched.attention import PRODUCTS, Attention, operands_of, origin
 from vitviz.models.watched.calls import AttentionCall
 from vitviz.models.watched.finder import AttentionFinder, joined
-from vitviz.models.watched.program import PICTURE, Hook, Program, Result
+from vitviz.models.watched.program import PICTURE, Hook, Program, Result, Step
 from vitviz.models.watched.reader import attention_hooks
 from vitviz.models.watched.recorder import Run, follow, record
 
@@ -38,8 +38,7 @@ class Replay:
         output: of that picture.
         unused: numbers of softmaxes of pairs of tokens that reach the output, and whose weights meet no values.
         reused: numbers of products of weights that make another product, too.
-        unknown: numbers of the calls before products that have a number for each pair of tokens, reach the output and
-            are no attention, with their number of tokens.
+        unknown: numbers of other products that have a number for each pair of tokens and reach the output.
     """
 
     program: Program
@@ -47,7 +46,7 @@ class Replay:
     output: torch.Tensor
     unused: tuple[int, ...]
     reused: tuple[int, ...]
-    unknown: tuple[tuple[int, int], ...]
+    unknown: tuple[int, ...]
 
     @classmethod
     def of(cls, run: Run, pixels: torch.Tensor) -> Replay:
@@ -73,9 +72,8 @@ class Replay:
             if number in live and number not in finder.taken and _is_square(program.steps[number].shape)
         )
         reused = tuple(each for each in finder.reused if each in live)
-        known = {part.scores for parts in calls for part in parts}
-        pairs = [number for number in finder.pairs if number in live and number not in known]
-        unknown = tuple((_before(calls, number), finder.pairs[number]) for number in pairs)
+        known = {step for parts in calls for part in parts for step in (part.step, part.scores)}
+        unknown = tuple(each for each in sorted(live - known) if _makes_pairs(program.steps[each], live))
         return cls(program, calls, output.detach(), unused, reused, unknown)
 
     def __call__(
@@ -152,7 +150,7 @@ class Replay:
 
     def before(self, step: int) -> int:
         """Number of calls that end before a step."""
-        return _before(self.calls, step)
+        return sum(parts[-1].step < step for parts in self.calls)
 
     def last_step(self, call: int) -> int:
         """Number of the last step of a call."""
@@ -179,8 +177,10 @@ class Replay:
         return tuple(self.program.cuts())
 
 
-def _before(calls: Sequence[Sequence[Attention]], step: int) -> int:
-    return sum(parts[-1].step < step for parts in calls)
+def _makes_pairs(step: Step, live: Collection[int]) -> bool:
+    """Whether a step is a product of tokens with tokens."""
+    is_product = step.name in PRODUCTS and _is_square(step.shape)
+    return is_product and all(isinstance(each, Result) and each.step in live for each in operands_of(step, step.args))
 
 
 def _is_square(shape: tuple[int, ...] | None) -> bool:

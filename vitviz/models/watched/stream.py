@@ -67,9 +67,7 @@ class ResidualStream:
         return tokens if shape[1] == self.tokens else tokens.transpose(0, 1)
 
 
-def find_stream(
-    replay: Replay, tokens: int, calls: Sequence[int], is_depth_stated: bool
-) -> tuple[ResidualStream | None, tuple[str, ...]]:
+def find_stream(replay: Replay, tokens: int, calls: Sequence[int]) -> tuple[ResidualStream | None, tuple[str, ...]]:
     """The residual stream of a module, and what was remarked about it, in words.
 
     None if its layers have none, or the output reads other tokens, too.
@@ -78,7 +76,6 @@ def find_stream(
         replay: of the module.
         tokens: number of tokens in each of its layers.
         calls: number of each layer's call of attention.
-        is_depth_stated: whether the module states that these are its layers.
     """
     program = replay.program
     attention = [replay.last_step(call) for call in calls]
@@ -98,7 +95,7 @@ def find_stream(
     if len(gaps) != 1 or len(calls) == 1:
         gaps = [layer for layer in gaps if not _continues(program, *pairs[layer], (*SUMS, *NORMS))]
     remarks: tuple[str, ...] = ()
-    if len(gaps) == 1 and gaps[0] + 1 < len(calls) and not is_depth_stated:
+    if len(gaps) == 1 and gaps[0] + 1 < len(calls):
         parts = f"layers 0 to {gaps[0]} and {gaps[0] + 1} to {len(calls) - 1}"
         remarks = (
             f"residual connections join {parts} among themselves, but not with each other, as in an encoder and a "

@@ -154,8 +154,8 @@ class VerifiedModule:
     def describe_unseen(self) -> str:
         """What mixes tokens beside the calls of attention, in words; empty for nothing."""
         parts = [
-            f"behind {call} calls of attention, a product of pairs among {tokens} tokens that is no attention"
-            for call, tokens in self.replay.unknown[:3]
+            f"behind {self.replay.before(step)} calls of attention, a product of pairs of tokens that is no attention"
+            for step in self.replay.unknown[:3]
         ]
         if self.mixed_from is not None:
             before = "an attention that cannot be observed"
@@ -163,9 +163,7 @@ class VerifiedModule:
         return f"not shown: {'; '.join(parts)}" if parts else ""
 
 
-def verify_module(
-    run: Run, replay: Replay, pixels: torch.Tensor, grid: tuple[int, int], extra: int, stated_depth: int | None = None
-) -> VerifiedModule:
+def verify_module(run: Run, replay: Replay, pixels: torch.Tensor, grid: tuple[int, int], extra: int) -> VerifiedModule:
     """Verify a module's attention by running its program with some patches, and some results, changed.
 
     Args:
@@ -174,7 +172,6 @@ def verify_module(
         pixels: ``"1 channel height width"``.
         grid: expected rows and columns of patches.
         extra: number of the module's tokens that are not patches.
-        stated_depth: number of layers that the module states; None if it states none.
 
     Raises:
         ConfigError: no attention is observed, it is not that of a grid of patches, or a number differs.
@@ -202,10 +199,10 @@ def verify_module(
     if not replay.calls:
         raise ConfigError("no attention was seen: the module has none, or a kernel or a sink that is not read")
     _check_output(plain, replay(pixels, check))
-    verified = _verify_calls(replay, pixels, grid, extra, stated_depth, check)
+    verified = _verify_calls(replay, pixels, grid, extra, check)
     if not verified.is_global:
         return verified
-    stream, remarks = find_stream(replay, verified.tokens, verified.calls, stated_depth is not None)
+    stream, remarks = find_stream(replay, verified.tokens, verified.calls)
     mixed_from = verified.mixed_from
     if stream is not None and mixed_from is None:
         layer, more = first_mixing(replay, pixels, grid, stream, verified.order)
@@ -219,18 +216,12 @@ def _verify_calls(
     pixels: torch.Tensor,
     grid: tuple[int, int],
     extra: int,
-    stated_depth: int | None,
     check: _Check,
 ) -> VerifiedModule:
     """The module of layers that follow one another, with the tokens of the first one or else those of each."""
     shapes, count = dict(enumerate(check.shapes)), grid[0] * grid[1]
     layers = [number for number, shape in shapes.items() if shape.queries > 1]
     is_single = is_one_grid(list(shapes.values()))
-    if is_single and stated_depth not in (None, len(layers)):
-        more = "some layers attend more than once, or others follow them, such as a decoder's"
-        fewer = "some use another kernel, or num_hidden_layers counts parts without attention"
-        reason = fewer if len(layers) < (stated_depth or 0) else more
-        raise ConfigError(f"{len(layers)} calls of attention were seen for {stated_depth} layers: {reason}")
     kinds = several(list(dict.fromkeys(shape.tokens for shape in shapes.values())), 6)
     reason = f"attention among {kinds}: in no layer do they match the {grid[0]}×{grid[1]} patches one to one"
     if is_single and layers:

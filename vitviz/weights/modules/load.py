@@ -41,7 +41,6 @@ from vitviz.weights.modules.sizes import (
     check_size,
     describe_overlap,
     find_channels,
-    find_depth,
     find_image_size,
     find_patch_size,
     find_prefix,
@@ -166,9 +165,8 @@ def load_module(
         prepared, source, is_default = preparation
         # A class token that is added after the layers takes no part in their attention.
         prefix_tokens = () if stages.extra(patch) == 0 and prefix is None else tokens
-        depth = None if stages.grids else find_depth(module)
         classes = len(class_names)
-        facts = ModuleFacts(name, size, patch, channels, prefix_tokens, classes, forward_function, depth, function)
+        facts = ModuleFacts(name, size, patch, channels, prefix_tokens, classes, forward_function, function)
         try:
             network = WatchedNetwork(module, facts, replay)
         except ConfigError as error:

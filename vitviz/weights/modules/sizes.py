@@ -86,15 +86,6 @@ def describe_overlap(module: nn.Module) -> str:
     return f"; its patches overlap, {every}, and vitviz shows only patches that lie side by side"
 
 
-def find_depth(module: nn.Module) -> int | None:
-    """The number of layers in the configuration or in timm's list of blocks; None without either."""
-    stated = getattr(vision_config(module), "num_hidden_layers", None)
-    blocks = getattr(module, "blocks", None)
-    if isinstance(stated, int):
-        return stated
-    return len(blocks) if package_of(module) == "timm" and isinstance(blocks, nn.Sequential | nn.ModuleList) else None
-
-
 def find_prefix(module: nn.Module) -> tuple[str, ...] | None:
     """Names of the tokens that are not patches, from the names of parameters.
 
