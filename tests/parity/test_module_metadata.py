@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from tests.parity.random_draws import silent
 from tests.reference_packages import open_clip, timm, transformers
-from vitviz import Model, VitvizError, load
+from tests.support.heatmaps import noise
+from tests.support.refusals import check_refusals
+from vitviz import ConfigError, Model, VitvizError, analyze, load
 
 pytestmark = pytest.mark.parity
 SMALL = {"img_size": 32, "num_classes": 5}
@@ -27,7 +31,8 @@ def test_timm_says_everything() -> None:
     assert model.network.config.prefix == ("cls",)
     assert len(model.labels) == 1000
     by_transform = load(module, preprocessing=transform).preprocessing
-    assert by_transform.mean == (0.5, 0.5, 0.5)
+    image = noise(300, 260)
+    assert torch.equal(by_transform.prepare(image, 16, 16).pixels, model.preprocessing.prepare(image, 16, 16).pixels)
 
 
 def test_transformers_says_its_labels_and_its_processor_the_rest() -> None:
@@ -43,6 +48,34 @@ def test_transformers_says_its_labels_and_its_processor_the_rest() -> None:
     assert (model.preprocessing.fit, model.preprocessing.interpolation) == ("squash", "bilinear")
     larger = model.network.encode(torch.randn(1, 3, 64, 80)).traces[0]
     assert (larger.layout.grid_height, larger.layout.grid_width) == (4, 5)
+
+
+def test_a_function_is_called_and_its_box_says_what_it_shows() -> None:
+    with silent():
+        module = timm.create_model("vit_tiny_patch16_224", depth=1, **SMALL).eval()
+
+    def squashed(image: Image.Image) -> torch.Tensor:
+        return torch.from_numpy(np.array(image.resize((32, 32)))).movedim(2, 0) / 127.5 - 1
+
+    picture = noise(64, 48)
+    model = load(module, preprocessing=squashed, box=lambda width, height: (0, 0, width, height))
+    analysis = analyze(picture, model)
+    assert analysis.prepared.geometry.box == (0, 0, 64, 48) and analysis.prepared.assumptions == ()
+    assert torch.equal(analysis.prepared.pixels[0], squashed(picture))
+    assert "preprocessing = a function" in model._repr_html_()
+    unplaced = analyze(picture, load(module, preprocessing=squashed, normalisation="half"))
+    assert np.array_equal(unplaced.prepared.image, picture.resize((32, 32)))
+    assert "box= of vitviz.load" in unplaced._repr_html_()
+    transform = timm.data.create_transform((3, 32, 32), False)
+    check_refusals(
+        ConfigError,
+        {
+            "box: the preprocessing, .*states itself what it shows": lambda: load(
+                module, preprocessing=transform, box=(0, 0, 9, 9)
+            ),
+            "vit_tiny.*: box: of a function alone": lambda: load(module, box=(0, 0, 9, 9)),
+        },
+    )
 
 
 def test_open_clip_says_how_its_tower_prepares_pictures() -> None:

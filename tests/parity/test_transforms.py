@@ -1,4 +1,4 @@
-"""Transforms of real packages: vitviz's own preprocessing where it gives the same pixels, else the transform itself."""
+"""Transforms and processors of real packages: what their fields state has the same pixels, and the rest is called."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ import torch
 from PIL import Image
 
 from tests.reference_packages import open_clip, timm, transformers
-from vitviz.errors.kinds import ImageError
-from vitviz.images.callable_preprocessing import CallablePreprocessing
-from vitviz.images.measuring import noise
+from tests.support.heatmaps import noise
+from vitviz.images.callable_preprocessing import CallablePreprocessing, call
 from vitviz.images.preprocessing import Preprocessing
-from vitviz.images.transforms import as_transform
-from vitviz.weights.modules.preparation import recognise
+from vitviz.weights.modules.preparation import read_function
 
 pytestmark = pytest.mark.parity
 SIZES = [(97, 61), (40, 333), (31, 30), (1, 1), (1, 7), (300, 200)]
@@ -50,9 +48,44 @@ def torchvision_v2(crop: int, resize: int, mean: list[float], std: list[float], 
     return v2.Compose([*steps, v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)])
 
 
+def levels_first(crop: int, resize: int, mean: list[float], std: list[float], interpolation: str) -> Any:
+    from torchvision.transforms import InterpolationMode, v2
+
+    mode = InterpolationMode(interpolation.replace("nearest", "bilinear"))
+    steps = [v2.RGB(), v2.ToImage(), v2.ToDtype(torch.uint8, scale=True), v2.Resize(resize, mode)]
+    float_steps = v2.Compose([v2.CenterCrop((crop, crop)), v2.ToDtype(torch.float32, scale=True)])
+    return v2.Compose([*steps, float_steps, v2.Normalize(mean, std)])
+
+
+def floats_first(crop: int, resize: int, mean: list[float], std: list[float], interpolation: str) -> Any:
+    from torchvision import transforms
+
+    mode = transforms.InterpolationMode(interpolation.replace("nearest", "bilinear"))
+    # torchvision standardises all channels by a single mean.
+    steps = [transforms.ToTensor(), transforms.Resize((resize, crop), mode, antialias=True)]
+    return transforms.Compose([*steps, transforms.Normalize(mean[:1], std[:1])])
+
+
+def preset(crop: int, resize: int, mean: list[float], std: list[float], interpolation: str) -> Any:
+    from torchvision.transforms import InterpolationMode, _presets
+
+    mode = InterpolationMode(interpolation)
+    return _presets.ImageClassification(
+        crop_size=crop, resize_size=resize, mean=tuple(mean), std=tuple(std), interpolation=mode
+    )
+
+
 def of_timm(crop: int, resize: int, mean: list[float], std: list[float], interpolation: str) -> Any:
+    oblong, mode = (3, crop, crop + 4), "center"
     return timm.data.create_transform(
-        (3, crop, crop + 4), False, crop_pct=crop / resize, mean=mean, std=std, interpolation=interpolation
+        oblong, False, crop_pct=crop / resize, crop_mode=mode, mean=mean, std=std, interpolation=interpolation
+    )
+
+
+def squashed_by_timm(crop: int, resize: int, mean: list[float], std: list[float], interpolation: str) -> Any:
+    size = (3, crop, crop)
+    return timm.data.create_transform(
+        size, False, crop_pct=crop / resize, crop_mode="squash", mean=mean, std=std, interpolation=interpolation
     )
 
 
@@ -66,22 +99,31 @@ def of_open_clip(crop: int, resize: int, mean: list[float], std: list[float], in
     return open_clip.image_transform(crop, False, tuple(mean), tuple(std), interpolation="bicubic")
 
 
-KNOWN = (torchvision_v1, torchvision_v2, of_timm, of_transformers, of_open_clip)
+KNOWN = (
+    *(torchvision_v1, torchvision_v2, levels_first, floats_first, preset),
+    *(of_timm, squashed_by_timm, of_transformers, of_open_clip),
+)
+
+
+def read(function: Callable[..., Any]) -> Preprocessing:
+    return read_function(function, None, None)
 
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("make", KNOWN)
-def test_a_known_transform_becomes_vitvizs_own_with_the_same_pixels(make: Callable[..., Any], seed: int) -> None:
+def test_a_transform_that_states_what_it_does_is_vitvizs_own_with_the_same_pixels(
+    make: Callable[..., Any], seed: int
+) -> None:
     values = draw(seed)
     transform = make(**values)
-    preprocessing = recognise(transform)
+    preprocessing = read(transform)
     assert type(preprocessing) is Preprocessing
-    np.testing.assert_allclose([preprocessing.mean, preprocessing.std], [values["mean"], values["std"]], rtol=1e-6)
-    call = as_transform(transform, noise(64, 48))
+    if make is not floats_first:
+        assert [[*preprocessing.mean], [*preprocessing.std]] == [values["mean"], values["std"]]
     for size in SIZES:
         image = noise(*size)
         pixels = preprocessing.prepare(image, 1, 1).pixels[0]
-        torch.testing.assert_close(pixels, call(image), rtol=0, atol=5e-6, msg=str(size))
+        torch.testing.assert_close(pixels, call(transform, image), rtol=0, atol=5e-6, msg=str(size))
 
 
 def reduced(image: Image.Image) -> Image.Image:
@@ -91,70 +133,73 @@ def reduced(image: Image.Image) -> Image.Image:
 
 def unusual() -> dict[str, Any]:
     from torchvision import transforms
+    from torchvision.transforms import v2
 
     resize, normalise, to_tensor = (
         transforms.Resize((32, 32)),
         transforms.Normalize([0.4] * 3, [0.2] * 3),
         transforms.ToTensor(),
     )
+    nearest = v2.InterpolationMode.NEAREST
+    crop = transforms.CenterCrop(28)
     return {
         "resized without antialias": [to_tensor, transforms.Resize((32, 32), antialias=False), normalise],
+        "nearest of tensors": [to_tensor, transforms.Resize((32, 32), nearest), normalise],
         "cropped before": [transforms.CenterCrop(60), resize, to_tensor, normalise],
+        "cropped beyond": [transforms.Resize(24), crop, to_tensor, normalise],
+        "an oblong of the shorter side": [transforms.Resize(32), transforms.CenterCrop((24, 28)), to_tensor, normalise],
+        "standardised twice": [resize, to_tensor, normalise, normalise],
+        "resized twice": [transforms.Resize((64, 64)), resize, to_tensor, normalise],
         "padded": [transforms.Pad(20), resize, to_tensor, normalise],
         "grey": [resize, transforms.Grayscale(3), to_tensor, normalise],
-        "limited": [transforms.Resize(32, max_size=64), transforms.CenterCrop(28), to_tensor, normalise],
+        "limited": [transforms.Resize(32, max_size=64), crop, to_tensor, normalise],
         "reduced first": [transforms.Lambda(reduced), resize, to_tensor, normalise],
+        "of a class of one's own": [type("Resize", (transforms.Resize,), {"__module__": "mine"})(32), crop, to_tensor],
+        "not scaled": [resize, v2.PILToTensor(), v2.ToDtype(torch.float32), normalise],
     }
 
 
 @pytest.mark.parametrize("name", unusual())
-def test_any_other_transform_is_run_itself(name: str) -> None:
+def test_any_other_transform_is_called(name: str) -> None:
     from torchvision import transforms
 
     transform = transforms.Compose(unusual()[name])
-    preprocessing = recognise(transform)
+    preprocessing = read(transform)
     assert isinstance(preprocessing, CallablePreprocessing)
     for size in [(97, 61), (64, 333), (1300, 900)]:
-        image = Image.blend(noise(*size), Image.new("RGB", size, "pink"), 0.5)
+        image = noise(*size)
         assert torch.equal(preprocessing.prepare(image, 1, 1).pixels[0], transform(image.copy()))
 
 
-def test_what_treats_few_pictures_otherwise_is_run_itself() -> None:
-    def turned(image: Image.Image) -> torch.Tensor:
-        upright = image.transpose(Image.Transpose.ROTATE_90) if image.height > max(500, image.width) else image
-        return torch.from_numpy(np.array(upright.resize((32, 32)))).movedim(2, 0) / 255
-
-    preprocessing = recognise(turned)
-    assert preprocessing.prepare(noise(300, 450), 1, 1).geometry.box == (0, 0, 300, 450)
-    with pytest.raises(ImageError, match="it turns or distorts the picture"):
-        preprocessing.prepare(noise(300, 1500), 1, 1)
-
-
-def test_a_processor_that_limits_the_longer_side_is_run_itself() -> None:
+def test_a_processor_that_does_something_else_is_called() -> None:
     size = {"shortest_edge": 32, "longest_edge": 64}
-    processor = transformers.CLIPImageProcessor(size=size, crop_size={"height": 28, "width": 28})
-    preprocessing, image = recognise(processor), noise(300, 1500)
-    prepared = preprocessing.prepare(image, 1, 1)
-    assert torch.equal(prepared.pixels[0], as_transform(processor, image)(image))
-    # Of 13×64 pixels, the crop shows the whole width and 28 of the height, with a border at both sides.
-    assert prepared.image.width > 600 and abs(prepared.geometry.box[3] - prepared.geometry.box[1] - 656) < 15
+    processors = [
+        transformers.CLIPImageProcessor(size=size, crop_size={"height": 28, "width": 28}),
+        transformers.ConvNextImageProcessor(size={"shortest_edge": 384}),
+    ]
+    for processor in processors:
+        preprocessing, image = read(processor), noise(300, 1500)
+        assert isinstance(preprocessing, CallablePreprocessing)
+        assert torch.equal(preprocessing.prepare(image, 1, 1).pixels[0], call(processor, image))
 
 
 def test_naflex_keeps_the_aspect_ratio() -> None:
     processor = transformers.Siglip2ImageProcessor(patch_size=4, max_num_patches=64)
-    preprocessing = recognise(processor)
+    preprocessing = read(processor)
     assert (preprocessing.fit, preprocessing.rounding, preprocessing.height) == ("native", "transformers", 32)
-    call = as_transform(processor, noise(64, 48))
     for size in [(97, 61), (40, 333)]:
         image = noise(*size)
-        torch.testing.assert_close(preprocessing.prepare(image, 4, 4).pixels[0], call(image), rtol=0, atol=5e-6)
+        patches, (rows, columns) = (processor(image)[name][0] for name in ("pixel_values", "spatial_shapes"))
+        expected = torch.as_tensor(np.asarray(patches))[: rows * columns].reshape(rows, columns, 4, 4, 3)
+        expected = expected.permute(4, 0, 2, 1, 3).reshape(3, 4 * rows, 4 * columns)
+        torch.testing.assert_close(preprocessing.prepare(image, 4, 4).pixels[0], expected, rtol=0, atol=5e-6)
 
 
 def test_albumentations() -> None:
     albumentations = pytest.importorskip("albumentations")
     steps = [albumentations.SmallestMaxSize(40), albumentations.CenterCrop(32, 32), albumentations.Normalize()]
     transform = albumentations.Compose(steps)
-    preprocessing = recognise(transform)
+    preprocessing = read(transform)
     image = noise(97, 61)
     expected = torch.from_numpy(transform(image=np.array(image))["image"]).movedim(2, 0)
     assert torch.equal(preprocessing.prepare(image, 1, 1).pixels[0], expected)

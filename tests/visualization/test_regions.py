@@ -14,10 +14,8 @@ from PIL import Image, ImageDraw
 import vitviz
 from vitviz import Heatmap, ImageError, MethodError, Model, TokenMap
 from vitviz.images import decoding, kinds
-from vitviz.images.callable_preprocessing import pad_image
 from vitviz.images.geometry import Geometry
 from vitviz.images.image_facts import ImageFacts
-from vitviz.images.measuring import Placement
 from vitviz.visualization.regions import patch_shares
 
 WIDTH, HEIGHT = 96, 64
@@ -151,31 +149,10 @@ def test_what_is_no_region_of_the_picture_is_refused(heatmap: Heatmap, region: A
         heatmap.share_inside(region)
 
 
-def test_a_region_of_a_padded_picture_is_in_pixels_of_its_file() -> None:
-    decoded = Image.new("RGB", (30, 20), "red")
-    ImageFacts(("it is reduced",), (60, 40), (30, 20)).keep(decoded)
-    padded, box = pad_image(decoded, Placement((0.0, -5.0, 30.0, 25.0), 48, 48, (0, 0, 0)))
-    assert (padded.size, box) == ((30, 30), (0, 0, 30, 30))
-    assert ImageFacts.of(padded) == ImageFacts(("it is reduced",), (60, 60), (30, 30), (0, 10, 0, 10))
-    values = torch.arange(36.0).reshape(6, 6)
-    heatmap = Heatmap(TokenMap(values, {}, "share", ""), padded, Geometry(30, 30, box, 48, 48))
-    assert heatmap.share_inside((0, 0, 60, 20)) == pytest.approx(float(values[1:3].sum() / values.sum()))
-
-
-def test_a_region_is_of_the_picture_and_not_of_the_border_that_a_function_adds() -> None:
-    picture, rng = Image.new("RGB", (60, 40), "red"), np.random.default_rng(0)
-    bordered = Image.new("RGB", (60, 60))
-    bordered.paste(picture, (0, 10))
-    ImageFacts((), (60, 60), (60, 60), (0, 10, 0, 10)).keep(bordered)
-    values = torch.from_numpy(rng.random((6, 6)))
-    heatmap = Heatmap(TokenMap(values, {}, "share", ""), bordered, Geometry(60, 60, (0, 0, 60, 60), 48, 48))
-    # The first row of patches shows the border, the second and the third one the upper half of the picture.
-    expected = pytest.approx(float(values[1:3].sum() / values.sum()))
-    mask = np.zeros((40, 60))
-    mask[:20] = 1
-    small = heatmap.resized(30)
-    assert heatmap.share_inside((0, 0, 60, 20)) == heatmap.share_inside(mask) == expected
-    assert heatmap.share_inside(mask[::2, ::2]) == small.share_inside((0, 0, 30, 10)) == expected
-    for region in ((0, 0, 60, 50), np.ones((60, 60))):
-        with pytest.raises(ImageError, match=r"picture.* 60×40"):
+def test_a_region_of_a_picture_that_a_function_made_is_refused() -> None:
+    shown = Image.new("RGB", (48, 48), "red")
+    ImageFacts((), (60, 40), (48, 48), is_input=True).keep(shown)
+    heatmap = Heatmap(TokenMap(torch.ones(6, 6), {}, "share", ""), shown, Geometry(48, 48, (0, 0, 48, 48), 48, 48))
+    for region in ((0, 0, 20, 20), np.ones((48, 48)), np.ones((40, 60))):
+        with pytest.raises(ImageError, match=r"nobody says what part of the picture .*box="):
             heatmap.share_inside(region)

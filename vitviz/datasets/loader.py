@@ -107,9 +107,9 @@ def rows_of(
     stray = next((each.model for each in analyses if each.model is not request.model), None)
     if stray is not None:
         raise ConfigError(f"analyses: by {stray!r}; expected those by the model of the request, {request.model!r}")
-    sizes = [ImageFacts.of(analysis.prepared.image).picture_size for analysis in analyses]
+    sizes = [ImageFacts.of(analysis.prepared.image).size for analysis in analyses]
     results = zip(keys, sizes, compute_results(analyses, request), strict=True)
-    return [row_of(key, FileInfo(None, round(x), round(y)), result, request) for key, (x, y), result in results]
+    return [row_of(key, FileInfo(None, *size), result, request) for key, size, result in results]
 
 
 def _analyses(

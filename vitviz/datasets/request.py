@@ -21,9 +21,8 @@ from vitviz.errors.arguments import instance, named_fields, word
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.errors.messages import listing
 from vitviz.evaluation.probes import PROBES
-from vitviz.images.callable_preprocessing import COMMON, CallablePreprocessing
+from vitviz.images.callable_preprocessing import SAMPLE, CallablePreprocessing
 from vitviz.images.colours import ColorProfile
-from vitviz.images.measuring import noise
 from vitviz.images.preprocessing import Fit, Preprocessing
 from vitviz.images.sources import ValueRange, checked_range
 from vitviz.models.targets import Target
@@ -211,6 +210,5 @@ def _preprocessing_facts(preprocessing: Preprocessing) -> dict[str, Any]:
     """Its fields as JSON; of a function also the input that it makes of a test picture, to three digits."""
     facts = {each.name: getattr(preprocessing, each.name) for each in fields(Preprocessing)}
     if isinstance(preprocessing, CallablePreprocessing):
-        picture = noise(*COMMON)
-        facts["input"] = _digest((preprocessing.apply(picture) * 1000).round().int())
+        facts["input"] = _digest((preprocessing.apply(SAMPLE) * 1000).round().int())
     return facts

@@ -57,13 +57,13 @@ class PictureResult:
     probes: tuple[Findings, ...]
 
     @property
-    def box(self) -> tuple[float, float, float, float]:
-        """The model's input on the picture, beyond it where it is padded: left, top, right and bottom edge in pixels,
-        upright."""
+    def box(self) -> tuple[float, float, float, float] | None:
+        """The model's input on the picture: left, top, right and bottom edge in pixels, upright; None if a function
+        makes it, and nobody says where it lies."""
         prepared = self.analysis.prepared
         # A picture that waited in a queue may be smaller than its file.
         facts = ImageFacts.of(prepared.image)
-        return facts.on_picture(prepared.geometry.resized(*facts.size).box)
+        return None if facts.is_input else prepared.geometry.resized(*facts.size).box
 
 
 def compute_results(analyses: Sequence[Analysis], request: BatchRequest) -> list[PictureResult | VitvizError]:

@@ -157,7 +157,7 @@ class RowComputer:
         def prepare(item: Item, position: int) -> PreparedImage:
             info = file_infos[item.key] = FileInfo(file_digest(item), label=item.label)
             prepared = self.encoder.prepare(item.source, position)
-            width, height = map(round, ImageFacts.of(prepared.image).picture_size)
+            width, height = ImageFacts.of(prepared.image).size
             file_infos[item.key] = replace(info, width=width, height=height)
             return prepared if self.keeps_pictures or width * height <= MAX_QUEUED_PIXELS else _shrink(prepared)
 

@@ -44,13 +44,17 @@ def overlays(style: Style) -> Writer:
 
 
 def _numbers(result: PictureResult, make_path: PathMaker) -> None:
-    arrays = {name: heatmap.numpy() for name, heatmap in result.maps.items()} | {"box": np.array(result.box)}
+    arrays = {name: heatmap.numpy() for name, heatmap in result.maps.items()} | {
+        "box": np.array(result.box or UNKNOWN_BOX)
+    }
     with atomic_write(make_path("npz")) as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
 NUMBERS = Writer("numbers", _numbers, lambda maps: ["npz"], whole_pictures=False)
 """Every picture's maps and `box` as an NPZ file."""
+# Where nobody says what of the picture the model sees.
+UNKNOWN_BOX = (np.nan,) * 4
 
 
 def _picture_name(column: str) -> str:

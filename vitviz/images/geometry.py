@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
+from vitviz.errors.arguments import number_or_none
 from vitviz.errors.kinds import ConfigError
 
 
@@ -85,3 +87,12 @@ class Geometry:
 def _edge(low: float, high: float, index: int, count: int) -> float:
     """The lower edge of part ``index`` when the range from ``low`` to ``high`` is cut into ``count`` equal parts."""
     return high if index == count else low + (high - low) * index / count
+
+
+def as_box(value: Any) -> tuple[float, float, float, float] | None:
+    """Four numbers, left, top, right and lower edge; None for anything else."""
+    items = value.tolist() if hasattr(value, "tolist") else value
+    if not isinstance(items, tuple | list) or len(items) != 4:
+        return None
+    left, top, right, bottom = map(number_or_none, items)
+    return None if left is None or top is None or right is None or bottom is None else (left, top, right, bottom)

@@ -121,7 +121,8 @@ def open_image(
         source, value_range = _from_array(source, name, value_range)
     if isinstance(source, Image.Image):
         facts = ImageFacts.of(source)
-        return _finished(source, name, facts.size, value_range, color_profile, facts.assumptions)
+        size = source.size if facts.is_input else facts.size
+        return _finished(source, name, size, value_range, color_profile, facts.assumptions)
     return UnopenedImage(source, name, value_range, color_profile).open()
 
 

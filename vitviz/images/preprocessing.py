@@ -181,6 +181,11 @@ class Preprocessing:
         """Plain values, for a checkpoint's metadata."""
         return asdict(self)
 
+    @property
+    def description(self) -> str:
+        """How pictures become inputs, in a few words."""
+        return f"{self.fit}, {self.interpolation}"
+
     def at(self, resolution: int, patch_height: int, patch_width: int) -> Preprocessing:
         """The same with another input size.
 

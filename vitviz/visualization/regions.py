@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from vitviz.errors.arguments import number_or_none
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.errors.messages import describe
-from vitviz.images.geometry import Geometry
+from vitviz.images.geometry import Geometry, as_box
 from vitviz.images.image_facts import ImageFacts
 from vitviz.system.paths import missing, user_path
 
@@ -30,6 +29,7 @@ GREY_MODES = ("1", "L", "I", "F", "I;16", "I;16L", "I;16B")
 # A mask of more than two values has edges that were smoothed, by resizing or as JPEG: at least this share is black or
 # white, and the others have more than so many values. Classes of a label map are fewer.
 MIN_BLACK_AND_WHITE, MAX_LABELS = 0.9, 16
+UNKNOWN_PLACE = "a region of the picture: nobody says what part of the picture its preprocessing shows the model"
 NO_SHARE_OF_SIGNED = (
     "a signed map has no share inside a region, since its values cancel each other; "
     "expected a map of values of at least 0, such as relevance"
@@ -58,12 +58,14 @@ def region_shares(region: Region, image: Image.Image, geometry: Geometry, grid: 
     Raises:
         ImageError: the region is no mask or box of this picture.
     """
-    # Those of the file, if the image was reduced while it was decoded, or padded for the network.
+    # Those of the file, if the image was reduced while it was decoded.
     facts = ImageFacts.of(image)
-    width, height = facts.picture_size
-    seen = facts.on_picture(geometry.resized(*facts.size).box)
+    if facts.is_input:
+        raise ImageError(f"{UNKNOWN_PLACE}: state it by vitviz.load(module, preprocessing=…, box=…)")
+    width, height = facts.size
+    seen = geometry.resized(*facts.size).box
     rows, columns = grid
-    box = _box(region)
+    box = as_box(region)
     if box is not None:
         left, top, right, bottom = box
         if not (0 <= left < right <= width and 0 <= top < bottom <= height):
@@ -113,19 +115,10 @@ def checked_box(box: Any) -> tuple[float, float, float, float]:
     Raises:
         ConfigError: it is none, or empty.
     """
-    numbers = _box(box)
+    numbers = as_box(box)
     if numbers is None or not (0 <= numbers[0] < numbers[2] and 0 <= numbers[1] < numbers[3]):
         raise ConfigError(f"box = {describe(box)}: {EXPECTED_BOX}")
     return numbers
-
-
-def _box(region: Any) -> tuple[float, float, float, float] | None:
-    """Four numbers; None for anything else."""
-    items = region.tolist() if hasattr(region, "tolist") else region
-    if not isinstance(items, tuple | list) or len(items) != 4:
-        return None
-    left, top, right, bottom = map(number_or_none, items)
-    return None if left is None or top is None or right is None or bottom is None else (left, top, right, bottom)
 
 
 def _overlap(low: float, high: float, count: int, start: float, stop: float) -> np.ndarray:

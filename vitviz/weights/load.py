@@ -23,6 +23,9 @@ from vitviz.weights.bundled import BUNDLED
 from vitviz.weights.metadata.normalisations import Normalisation
 from vitviz.weights.model import EngineName, Forward, Labels, Model
 
+Edges = tuple[float, float, float, float]
+"""Left, top, right and lower edge in pixels of a picture."""
+Box = Edges | Callable[[int, int], Edges]
 # Facts that a user may state of a checkpoint and of a module.
 SHARED = ("normalisation", "image_size", "patch_size", "probability", "labels")
 
@@ -52,6 +55,7 @@ def load(
     probability: Probability | None = None,
     verify: bool = False,
     preprocessing: Any = None,
+    box: Box | None = None,
     labels: Labels | None = None,
     prefix: Prefix | None = None,
     forward: Forward | None = None,
@@ -94,18 +98,20 @@ def load(
         norm_epsilon: added to the variance in every layer norm.
         position_rule: how positions are resized to another grid, a name in
             :data:`vitviz.models.positions.POSITION_RULES`.
-        normalisation: how pixels are standardised: ``"imagenet"``, ``"half"``, ``"clip"`` or ``"none"``.
+        normalisation: how pixels are standardised: ``"imagenet"``, ``"half"``, ``"clip"`` or ``"none"``. Beside a
+            function as ``preprocessing``, how its inputs are undone to be shown.
         image_size, patch_size: in pixels, one number or height and width.
         probability: what makes probabilities of the outputs, a name in
             :data:`vitviz.models.probability.PROBABILITIES`: ``"softmax"``, ``"sigmoid"`` for several labels,
             ``"identity"`` for outputs that are probabilities, ``"none"`` for a regression.
         verify: also build the model of the package that the files beside the checkpoint name, and refuse the
             checkpoint if a number differs; see :func:`vitviz.weights.verify.verify`.
-        preprocessing: of images for a module: a :class:`vitviz.Preprocessing`; a transform of torchvision, timm,
-            open_clip or albumentations, an image processor of transformers, or any function from a PIL image (or a
-            tensor ``"channel height width"``) to the input ``"channel height width"``; or timm's ``data_config``. A
-            function is run on test pictures: if vitviz's own preprocessing gives the same pixels, the model has that;
-            otherwise the function itself makes every input, at its own resolution and fit.
+        preprocessing: of images for a module: a :class:`vitviz.Preprocessing`; a transform of torchvision, timm or
+            open_clip, or an image processor of transformers, which is read by its fields; timm's ``data_config``; or
+            any other function from a PIL image (albumentations' transforms: ``image=`` an array) to the input
+            ``"channel height width"``, which is called for every picture, at its own resolution and fit.
+        box: what of a picture the input of such a function shows: left, top, right and lower edge in pixels of the
+            picture, or a function from its width and height to these. Without it, maps are drawn on the input.
         labels: names of the classes, from 0 on, in place of those that the files state; of a module ``()`` if its
             outputs are features.
         prefix: names of a module's tokens that are not patches, in their order: ``["cls", "register 1"]``; or their
@@ -124,7 +130,7 @@ def load(
         ConfigError: there is no such precision, or no such device on this machine; or the module is in a state in
             which it cannot be watched, does not state something necessary, or its attention cannot be watched
             exactly.
-        ImageError: the module cannot run on an image of its size.
+        ImageError: the module cannot run on an image of its size, or ``preprocessing`` fails.
         LimitError: its network takes more memory than is allowed or free.
 
     >>> vitviz.load()
@@ -146,6 +152,7 @@ def load(
     }
     of_modules: dict[str, Any] = {
         "preprocessing": preprocessing,
+        "box": box,
         "prefix": prefix,
         "forward": forward,
         "tokenizer": tokenizer,

@@ -139,7 +139,7 @@ class Model(AttributeAdvice):
             ("network", f"{config.depth} layers × {config.heads} heads, width {config.width}"),
             ("weights", f"{self.parameters:,} in {precision} on {network.device}"),
             ("input", f"{config.image_width}×{config.image_height} pixels in patches of {config.patch_width}"),
-            ("pictures", f"{self.preprocessing.fit}, {self.preprocessing.interpolation}"),
+            ("pictures", self.preprocessing.description),
             ("classes", f"{len(self.labels):,}: {several(self.labels)}" if self.labels else "no classifier"),
             *(("assumed", each) for each in self.assumptions),
         ]

@@ -15,7 +15,7 @@ from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import choices
 from vitviz.images.resizing import BACKENDS, INTERPOLATIONS
 from vitviz.weights.metadata.normalisations import CLIP, HALVES, IMAGENET
-from vitviz.weights.metadata.rules import PreprocessingRule, fraction_of
+from vitviz.weights.metadata.rules import PreprocessingRule, common_fraction, fraction_of
 from vitviz.weights.metadata.settings import Settings, are_sides, is_side
 from vitviz.weights.metadata.sidecars import Sidecars
 
@@ -211,8 +211,8 @@ def _read_size(section: Settings, processor: ImageProcessor) -> tuple[dict[str, 
         if isinstance(crop, int) or max(crop) > size:
             raise section.refuse("crop_size", f"a height and width of at most {size} pixels, the shortest_edge")
         return {"fit": "crop", "crop_fraction": fraction_of(min(crop), size)}, crop
-    fraction = 0.0 if isinstance(crop, int) else min(map(fraction_of, crop, size))
-    if isinstance(crop, int) or tuple(math.floor(side / fraction) for side in crop) != size or fraction > 1:
+    fraction = None if isinstance(crop, int) else common_fraction(crop, size)
+    if isinstance(crop, int) or fraction is None:
         raise section.refuse("crop_size", f"a height and width, the same part of size's {size[0]}×{size[1]} pixels")
     return {"fit": "squash", "squash_fraction": fraction}, crop
 

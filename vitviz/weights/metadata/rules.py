@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -94,3 +94,10 @@ def fraction_of(pixels: int, total: int) -> float:
     while math.floor(pixels / fraction) < total:
         fraction = math.nextafter(fraction, 0)
     return fraction
+
+
+def common_fraction(pixels: Sequence[int], totals: Sequence[int]) -> float | None:
+    """The largest fraction, at most 1, with ``floor(pixels / fraction) == total`` for each pair; None if none has."""
+    fraction = min(map(fraction_of, pixels, totals))
+    fits = all(math.floor(each / fraction) == total for each, total in zip(pixels, totals, strict=True))
+    return fraction if fits and fraction <= 1 else None

@@ -35,7 +35,7 @@ from vitviz.weights.modules.missing import (
     prefix_not_stated,
 )
 from vitviz.weights.modules.outputs import choose_output, module_probability
-from vitviz.weights.modules.preparation import as_sidecars, module_preprocessing, recognise
+from vitviz.weights.modules.preparation import as_sidecars, module_preprocessing, read_function
 from vitviz.weights.modules.sizes import (
     Size,
     check_size,
@@ -60,6 +60,7 @@ def load_module(
     *,
     device: str | torch.device | None = None,
     preprocessing: Any = None,
+    box: Any = None,
     normalisation: str | None = None,
     labels: Labels | None = None,
     image_size: int | Size | None = None,
@@ -99,7 +100,10 @@ def load_module(
     stated: dict[str, Any] = {"image_size": image_size, "patch_size": patch_size, "prefix": prefix, "labels": labels}
     stated |= {"preprocessing": preprocessing, "normalisation": normalisation, "forward": forward}
     questions = Questions(name, stated)
-    preprocessing = recognise(preprocessing) if callable(preprocessing) else preprocessing
+    if callable(preprocessing):
+        preprocessing = read_function(preprocessing, box, normalisation)
+    elif box is not None:
+        raise ConfigError(f"{name}: box: of a function alone; expected preprocessing = that function, or no box")
     stated_channels = len(preprocessing.mean) if isinstance(preprocessing, Preprocessing) else None
     known_channels = find_channels(module) or stated_channels
     if size is None:

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import torch
-from PIL import Image
 from torch import nn
 
 from vitviz.errors.arguments import word
-from vitviz.errors.kinds import CheckpointError, ConfigError, ImageError
+from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.errors.messages import choices, describe
-from vitviz.images.callable_preprocessing import COMMON, GREYS, CallablePreprocessing, bordered
-from vitviz.images.measuring import noise
-from vitviz.images.preprocessing import ROUNDINGS, Fit, Preprocessing
-from vitviz.images.resizing import BACKENDS
+from vitviz.images.callable_preprocessing import CallablePreprocessing
+from vitviz.images.preprocessing import Preprocessing
 from vitviz.weights.metadata.normalisations import NORMALISATIONS
 from vitviz.weights.metadata.open_clip_transform import read_open_clip_transform
-from vitviz.weights.metadata.rules import PreprocessingRule, fraction_of
+from vitviz.weights.metadata.rules import PreprocessingRule
 from vitviz.weights.metadata.settings import Settings
 from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.metadata.timm_transform import STATED_ENTRIES, read_timm_transform
 from vitviz.weights.modules.missing import NotStated
+from vitviz.weights.modules.transforms import read_transform, stated_moments
 
 Size = tuple[int, int]
 EXPECTED = (
@@ -36,16 +30,6 @@ EXPECTED = (
 )
 # Sources of configurations that timm read from a file.
 TIMM_FILES = ("hf-hub", "local-dir")
-# Sizes of the test pictures at which a function is compared. Some limit the longer side, or treat large pictures
-# otherwise. The small ones come first, as they tell most candidates apart.
-TEST_SIZES = (
-    *((61, 37), (37, 61), (301, 203), (211, 400), (256, 256), (2, 3)),
-    *((90, 9), (9, 90), (4200, 420), (420, 4200), (2100, 1600)),
-)
-# Of test pictures of little contrast with a plain border, which some functions trim.
-COLOURS = ("red", "lime", "blue", "yellow", "cyan", "magenta")
-# Of values from 0 to 1; one level of 256 is 0.004.
-EQUAL = 5e-6
 
 
 def module_preprocessing(
@@ -146,63 +130,28 @@ def _rule_of_data_config(stated: Any, channels: int) -> PreprocessingRule:
     return replace(rule, source="the data_config")
 
 
-def recognise(function: Callable[..., Any]) -> Preprocessing:
-    """The preprocessing of a function: vitviz's own if it gives the same pixels for all test pictures.
+def read_function(function: Callable[..., Any], box: Any, normalisation: str | None) -> Preprocessing:
+    """The preprocessing of a transform, a processor or any other function.
 
-    Else it is the function itself. Only vitviz's own has other resolutions and fits, and can be written to a file.
-
-    Raises:
-        ConfigError: as :class:`CallablePreprocessing`.
-    """
-    own = CallablePreprocessing(function)
-    tinted = [Image.blend(bordered(colour), Image.new("RGB", COMMON, colour), 0.6) for colour in (*GREYS, *COLOURS)]
-    expected = []
-    for picture in (*itertools.starmap(noise, TEST_SIZES), *tinted, noise(*COMMON)):
-        # It may refuse a picture, such as one that is smaller than its crop.
-        with suppress(ImageError):
-            expected.append((picture, own.apply(picture)))
-    box = own.locate(picture).box
-    for candidate, patch in _candidates(own, box, {tuple(pixels.shape[1:]) for _, pixels in expected}):
-        if all(_is_same(candidate, patch, *each) for each in expected):
-            found = candidate.prepare(picture, patch, patch).geometry.box
-            if max(abs(ours - theirs) for ours, theirs in zip(found, box, strict=True)) < 0.01 * max(COMMON):
-                return candidate
-    return own
-
-
-def _candidates(
-    own: CallablePreprocessing, box: tuple[float, float, float, float], shapes: set[tuple[int, ...]]
-) -> Iterator[tuple[Preprocessing, int]]:
-    """Preprocessing that may be the same as a function, with a side of patches that fits its inputs.
+    What a transform or a processor states is done by vitviz itself, at any resolution and fit, and can be written to a
+    file. Any other function is called for every picture.
 
     Args:
-        own: the function.
-        box: of its input on pictures of the size :data:`COMMON`.
-        shapes: height and width of its inputs for test pictures.
+        function: as :class:`CallablePreprocessing` takes it.
+        box: as there; None for a transform that states what it does.
+        normalisation: a name in :data:`NORMALISATIONS`, by which the function standardises; None for that of its steps.
+
+    Raises:
+        ImageError: the function fails.
+        ConfigError: there is a box where it is known.
     """
-    across, down = (box[2] - box[0]) / COMMON[0], (box[3] - box[1]) / COMMON[1]
-    if max(across, down) > 1:
-        return
-    # On pictures of this size, both fits show the same part of inputs of their aspect ratio alone.
-    fits: list[Fit] = ["squash"] * (abs(across - down) < 0.01)
-    fits += ["crop"] * (abs(across / down * COMMON[0] / COMMON[1] / (own.width / own.height) - 1) < 0.02)
-    plain, patch = Preprocessing(own.height, own.width, own.mean, own.std), 1
-    if len(shapes) > 1:
-        fits, patch = ["native"], math.gcd(*itertools.chain(*shapes))
-    for fit, backend, rounding, side in itertools.product(fits, BACKENDS, ROUNDINGS, {own.height, own.width}):
-        fraction = fraction_of(side, max(side, round(side / max(across, down))))
-        fractions: dict[str, Any] = {} if fit == "native" else {f"{fit}_fraction": fraction}
-        for interpolation in BACKENDS[backend]:
-            how = replace(plain, fit=fit, interpolation=interpolation, rounding=rounding, backend=backend)
-            yield replace(how, **fractions), patch
-
-
-def _is_same(candidate: Preprocessing, patch: int, picture: Image.Image, expected: torch.Tensor) -> bool:
-    """Whether a preprocessing gives a picture the expected input, as exactly as float32 has it."""
-    if candidate.input_size(picture, patch, patch) != tuple(expected.shape[1:]):
-        return False
-    difference = (candidate.prepare(picture, patch, patch).pixels[0] - expected).abs().amax((1, 2))
-    return bool((difference <= EQUAL * expected.new_tensor(candidate.std).reciprocal()).all())
+    known = read_transform(function)
+    if known is None:
+        moments = stated_moments(function) if normalisation is None else NORMALISATIONS[normalisation]
+        return CallablePreprocessing(function, box, moments)
+    if box is not None:
+        raise ConfigError(f"box: the preprocessing, {describe(function)}, states itself what it shows; expected no box")
+    return known
 
 
 def _timm_rule(values: Mapping[str, Any], source: str, channels: int) -> PreprocessingRule | None:

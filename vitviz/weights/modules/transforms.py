@@ -1,0 +1,105 @@
+"""The preprocessing of transforms and processors by their fields: torchvision's, timm's, open_clip's, transformers'."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from vitviz.errors.kinds import CheckpointError, ConfigError
+from vitviz.images.preprocessing import Preprocessing
+from vitviz.weights.metadata.image_processors import read_image_processor
+from vitviz.weights.metadata.rules import common_fraction
+from vitviz.weights.metadata.settings import Settings
+from vitviz.weights.metadata.sidecars import Sidecars
+
+PACKAGES = ("torchvision", "timm", "open_clip")
+# Steps without an effect on RGB pictures.
+IDLE = ("MaybeConvertMode", "_convert_to_rgb", "RGB", "Identity")
+# Steps by what they make of a picture or a tensor: levels, or values from 0 to 1.
+MAKES: dict[Any, str] = {
+    **dict.fromkeys(("PILToTensor", "MaybePILToTensor", "ToImage"), "levels"),
+    **dict.fromkeys(("ToTensor", "MaybeToTensor"), "floats"),
+    torch.uint8: "to_levels",
+    torch.float32: "to_floats",
+}
+TENSOR = "(floats |levels (?:to_levels )*(?:to_floats )?)"
+RESIZED = "(?:Resize|ResizeKeepRatio) (?:CenterCrop )?"
+ORDER = re.compile(f"(?:{RESIZED}{TENSOR}|{TENSOR}{RESIZED}(?:to_levels )*(?:to_floats )?)(?:Normalize )?")
+# Fields of a resizing with which it does what vitviz's own does.
+USUAL = {"antialias": True, "max_size": None, "longest": 0, "random_scale_prob": 0, "random_aspect_prob": 0}
+# Bases of transformers' image processors that resize by torchvision. Others do by Pillow, and are called.
+PROCESSORS = {"TorchvisionBackend", "BaseImageProcessorFast"}
+
+
+def read_transform(function: Callable[..., Any]) -> Preprocessing | None:
+    """The preprocessing that a transform or processor states; None if it is another function, or does anything else."""
+    steps = {name: step for name, step in steps_of(function) if name not in IDLE}
+    names = "".join(f"{name} " for name, _ in steps_of(function) if name not in IDLE)
+    order = ORDER.fullmatch(names)
+    if order is None or "floats" not in names:
+        return _read_processor(getattr(function, "image_processor", function))
+    backend = "pillow" if order[1] else "torchvision float" if "floats" in order[2] else "torchvision"
+    resize = steps.get("Resize") or steps["ResizeKeepRatio"]
+    interpolation = str(getattr(resize.interpolation, "value", resize.interpolation))
+    size, crop = (np.ravel(each.size).tolist() for each in (resize, steps.get("CenterCrop", resize)))
+    is_of_shorter_side, size, crop = len(size) == 1, (size * 2)[:2], (crop * 2)[:2]
+    # torchvision crops a square of a picture with this shorter side; timm covers both sides of an oblong.
+    fit = "crop" if is_of_shorter_side or "ResizeKeepRatio" in steps else "squash"
+    is_square = crop[0] == crop[1] and size[0] == size[1]
+    is_unusual = any(getattr(resize, name, usual) != usual for name, usual in USUAL.items())
+    # torchvision's "nearest" of tensors is not Pillow's.
+    is_unusual |= (interpolation, backend) in (("nearest", "torchvision"), ("nearest", "torchvision float"))
+    is_unusual |= fit == "crop" and ("CenterCrop" not in steps or is_square != is_of_shorter_side)
+    fraction = common_fraction(crop, size)
+    if is_unusual or fraction is None:
+        return None
+    mean, std = (each * (3 // len(each)) for each in stated_moments(function) or ((0.0,), (1.0,)))
+    how: dict[str, Any] = {"fit": fit, f"{fit}_fraction": fraction, "backend": backend}
+    with suppress(ConfigError):
+        return Preprocessing(crop[0], crop[1], mean, std, interpolation=interpolation.removesuffix("-exact"), **how)
+    return None
+
+
+def stated_moments(function: Callable[..., Any]) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Mean and deviation of a transform's only Normalize, in the fewest digits of single precision; else None."""
+    steps = [step for name, step in steps_of(function) if name == "Normalize"]
+    if len(steps) != 1:
+        return None
+    mean, std = (tuple(float(str(np.float32(each))) for each in values) for values in (steps[0].mean, steps[0].std))
+    return mean, std
+
+
+def steps_of(function: Any) -> Iterator[tuple[str, Any]]:
+    """The steps of a transform, with what they make by :data:`MAKES`, or their names; ``"?"`` of other packages."""
+    owner = function if hasattr(function, "__name__") else type(function)
+    name = owner.__name__ if owner.__module__.partition(".")[0] in PACKAGES else "?"
+    if name == "Compose":
+        for each in function.transforms:
+            yield from steps_of(each)
+    elif name == "ImageClassification":
+        # Of torchvision's weights.
+        yield "Resize", SimpleNamespace(**{**vars(function), "size": function.resize_size})
+        yield from (("CenterCrop", SimpleNamespace(size=function.crop_size)), ("floats", None), ("Normalize", function))
+    elif name in ("ToDtype", "ConvertImageDtype"):
+        yield MAKES.get(function.dtype, "?") if getattr(function, "scale", True) else "?", function
+    else:
+        yield MAKES.get(name, name), function
+
+
+def _read_processor(processor: Any) -> Preprocessing | None:
+    bases = {base.__name__ for base in type(processor).__mro__}
+    if not bases & PROCESSORS or not type(processor).__module__.startswith("transformers."):
+        return None
+    stated = {name: list(value) if isinstance(value, tuple) else value for name, value in processor.to_dict().items()}
+    section = Settings(stated, "preprocessing")
+    with suppress(CheckpointError):
+        rule = read_image_processor(Sidecars(preprocessor=section), 3)
+        if rule is not None and rule.size is not None and not section.unread():
+            return rule.at(*rule.size)
+    return None
