@@ -101,7 +101,7 @@ STEPS = (
     "vitviz.analysis, vitviz.cli.declarations",
     "vitviz.ui, vitviz.ui.explorer.inline",
     "vitviz.evaluation.head_picture, scipy.stats",
-    "huggingface_hub, vitviz.weights.hub.refusals",
+    "huggingface_hub",
 )
 HEAVY = {"gradio", "huggingface_hub", "matplotlib", "scipy"}
 # Cannot be imported in the process below before the hub's client is: torch takes tqdm where it finds it, which would

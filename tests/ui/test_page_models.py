@@ -69,7 +69,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(published: Path) -> Iterator[HubServer]:
     with HubServer() as found:
         files = {path.name: path.read_bytes() for path in published.iterdir()}
-        found.add(DINO.repository, files, lfs=("model.safetensors",))
+        found.add(DINO.repository, files)
         yield found
 
 

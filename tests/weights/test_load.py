@@ -42,8 +42,8 @@ def published(folder: Path, seed: int = 0, **config: object) -> dict[str, bytes]
 def server(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HubServer:
     """A hub with one checkpoint, an empty cache, and a name for the checkpoint."""
     (tmp_path / "made").mkdir()
-    server.add(REPOSITORY, published(tmp_path / "made"), lfs=(WEIGHTS,))
-    server.add(REPOSITORY, published(tmp_path / "made", seed=1), lfs=(WEIGHTS,), revision=REVISION)
+    server.add(REPOSITORY, published(tmp_path / "made"))
+    server.add(REPOSITORY, published(tmp_path / "made", seed=1), revision=REVISION)
     entry = NamedModel(NAME, "DINO", "ViT-S", REPOSITORY, 0.4, "mit", 32, "Small.", overrides={"heads": 2})
     monkeypatch.setitem(ZOO, NAME, entry)
     return server
@@ -89,7 +89,7 @@ def test_a_revision_stands_behind_it(server: HubServer, tmp_path: Path) -> None:
     assert model.name == REPOSITORY
     assert holds(model, seed=1)
     assert holds(load(f"hf:{REPOSITORY}", heads=4), seed=0)
-    commit = server.add(REPOSITORY, published(tmp_path / "made", seed=2), lfs=(WEIGHTS,))
+    commit = server.add(REPOSITORY, published(tmp_path / "made", seed=2))
     for revision, seed in ((f"@{REVISION}", 1), (f"@{commit}", 2), ("@main", 2), ("", 2), ("@", 2)):
         assert holds(load(f"hf:{REPOSITORY}{revision}", heads=4), seed)
 
@@ -170,10 +170,7 @@ def test_a_folder_of_that_name_comes_before_the_hub(
 REFUSED = {
     "no such repository": ("hf:someone/gone", "someone/gone: no such repository at "),
     "no such revision": (f"hf:{REPOSITORY}@v3", f"{REPOSITORY}: no revision 'v3'; expected a branch, a tag or a"),
-    "a hub id without a name": ("hf:someone", "'someone': not a repository of the Hugging Face hub"),
-    "a hub id of three parts": ("hf:a/b/c", "'a/b/c': not a repository of the Hugging Face hub"),
-    "nothing": ("hf:", "'': not a repository of the Hugging Face hub; expected owner/name"),
-    "a way out of the cache": ("hf:../x", "'../x': not a repository"),
+    "a hub id of three parts": ("hf:a/b/c", "a/b/c: not a repository of the Hugging Face hub; expected owner/name"),
 }
 
 
@@ -188,7 +185,7 @@ def test_offline_with_an_empty_cache_says_what_to_do(
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     for source in (NAME, f"hf:{REPOSITORY}"):
         message = told(source)
-        assert message.startswith(f"{REPOSITORY}: not completely in the cache (")
+        assert message.startswith(f"{REPOSITORY}: not in the cache (")
         assert "HF_HUB_OFFLINE" in message
     assert not server.log
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from huggingface_hub import constants
+from huggingface_hub import constants, snapshot_download
 
 import vitviz
 from tests.hub_server import HubServer, close_session
@@ -24,7 +24,6 @@ from tests.towers import make_transformers, write_tokenizer
 from tests.ui.test_models import apart
 from vitviz import CheckpointError, Model
 from vitviz.ui.models import ModelChoice, open_choice
-from vitviz.weights.hub import download
 from vitviz.weights.text_tower import open_text_tower, reads_text
 
 pytestmark = pytest.mark.parity
@@ -74,15 +73,6 @@ def publish(server: HubServer, folder: Path, *left_out: str) -> None:
     server.add(NAME, {**files, "README.md": b"# CLIP", "onnx/vocab.txt": b"a", "evil.py": b"a"})
 
 
-def before_words(monkeypatch: pytest.MonkeyPatch) -> Model:
-    """The model of a snapshot without a tokenizer."""
-    with monkeypatch.context() as patch:
-        patch.setattr(download, "TOKENIZER_FILES", ())
-        model = vitviz.load(f"hf:{NAME}")
-    assert not TOKENIZER & names_beside(model)
-    return model
-
-
 def names_beside(model: Model) -> set[str]:
     assert model.origin is not None
     return {path.name for path in model.origin.folder.iterdir()}
@@ -126,59 +116,18 @@ def test_a_checkpoint_of_the_hub_reads_texts_without_the_network(
         assert abs(found - logit(model, "dog")) > 1e-3
 
 
-def test_a_snapshot_without_a_tokenizer_gets_it_when_a_text_is_asked_for(
-    server: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("left_out", [(), ("tokenizer.json", "merges.txt")], ids=["offline", "at the hub"])
+def test_a_checkpoint_without_its_tokenizer_is_refused(
+    server: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch, left_out: tuple[str, ...]
 ) -> None:
-    publish(server, folder)
-    model = before_words(monkeypatch)
-    server.log.clear()
-    # What is complete for pictures needs nothing more.
-    assert vitviz.load(f"hf:{NAME}").origin == model.origin
-    assert [request.target for request in server.log] == ["GET list"]
-    server.log.clear()
-    assert reads_text(model)
-    assert logit(model) == pytest.approx(logit(vitviz.load(folder)), abs=1e-6)
-    fetched = {f"{method} {name}" for method in ("HEAD", "GET") for name in TOKENIZER}
-    assert {request.target for request in server.log} == {"GET list", *fetched}
-    assert names_beside(model) == {path.name for path in folder.iterdir()}
-    with no_connection(monkeypatch):
-        logit(model)
-
-
-def test_offline_what_is_missing_is_named(
-    server: HubServer, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    publish(server, folder)
-    model = before_words(monkeypatch)
-    with monkeypatch.context() as patch:
-        patch.setattr(constants, "HF_HUB_OFFLINE", True)
-        with pytest.raises(
-            CheckpointError, match=rf"^{NAME}: the files of its tokenizer: .*, and HF_HUB_OFFLINE forbids"
-        ):
-            open_text_tower(model)
-    server.close()
-    with pytest.raises(CheckpointError, match=rf"^{NAME}: the files of its tokenizer: {server.url} cannot be reached"):
-        open_text_tower(model)
-
-
-def test_a_repository_without_a_tokenizer_is_refused(server: HubServer, folder: Path) -> None:
-    publish(server, folder, "tokenizer.json", "merges.txt")
-    expected = r"expected tokenizer\.json, vocab\.json with merges\.txt, spiece\.model or vocab\.txt$"
-    found = "'tokenizer_config.json', 'vocab.json' in the repository"
-    with pytest.raises(CheckpointError, match=rf"^{NAME}: the files of its tokenizer: {found}; {expected}"):
+    publish(server, folder, *left_out)
+    if not left_out:
+        # As another program may have brought it.
+        snapshot_download(NAME, allow_patterns=["config.json", WEIGHTS])
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    expected = r"expected tokenizer\.json or vocab\.json with merges\.txt or spiece\.model or vocab\.txt"
+    with pytest.raises(CheckpointError, match=rf"^{NAME}: .*no tokenizer beside its weights; {expected}"):
         open_text_tower(vitviz.load(f"hf:{NAME}"))
-
-
-def test_a_file_that_is_too_large_stays_where_it_is(
-    server: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(download, "MAX_TOKENIZER_BYTES", 500)
-    publish(server, folder)
-    model = vitviz.load(f"hf:{NAME}")
-    assert names_beside(model) & TOKENIZER == {"tokenizer_config.json", "merges.txt"}
-    with pytest.raises(CheckpointError, match=r"vocab\.json of 0 MiB; expected at most 0 MiB$"):
-        open_text_tower(model)
-    assert not server.requests("GET vocab.json") + server.requests("GET tokenizer.json")
 
 
 # As data.

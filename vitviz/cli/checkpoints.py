@@ -8,10 +8,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from vitviz.cli.output import LINE_CHARS, print_json, reporting, spelled
+from vitviz.cli.output import LINE_CHARS, STREAMS, print_json, spelled
 from vitviz.errors.messages import listing
 from vitviz.weights import Model, list_models, resources
-from vitviz.weights.hub.names import is_cached
+from vitviz.weights.hub import is_cached
 from vitviz.weights.overrides import Stated, parse_overrides
 from vitviz.weights.read import Reading
 from vitviz.weights.sources import read_source
@@ -22,9 +22,9 @@ FIELDS = ("name", "family", "title", "repository", "megabytes", "licence", "inpu
 
 
 def read_with_bar(checkpoint: str, family: str | None, overrides: list[str], **options: Any) -> Reading:
-    """Read a checkpoint, with a progress bar while it is downloaded."""
-    with reporting(desc=checkpoint, unit="B", unit_scale=True) as report:
-        return read_source(checkpoint, Stated.of(family, **parse_overrides(overrides)), report=report, **options)
+    """Read a checkpoint, with the bars of the hub's client while it is downloaded, unless the command is quiet."""
+    report = (lambda _: None) if STREAMS.quiet else None
+    return read_source(checkpoint, Stated.of(family, **parse_overrides(overrides)), report=report, **options)
 
 
 def load_with_bar(checkpoint: str, family: str | None, overrides: list[str], device: str, precision: str) -> Model:

@@ -52,7 +52,7 @@ from vitviz.visualization.colormaps import COLORMAPS, DEFAULT_COLORMAP
 from vitviz.visualization.heatmaps import Heatmap, Style
 from vitviz.visualization.scales import PERCENTILES, SCALES, percentile_pair
 from vitviz.weights import ZOO
-from vitviz.weights.hub.names import is_cached
+from vitviz.weights.hub import is_cached
 
 # One analysis: about a minute of two cores.
 MAX_FLOPS = 9e12

@@ -22,7 +22,7 @@ from vitviz.ui.pictures import Upload
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import BUNDLED, ZOO, Model, NamedModel, find_snapshots, load
 from vitviz.weights.formats.names import is_weight_file
-from vitviz.weights.hub.names import is_cached
+from vitviz.weights.hub import is_cached
 from vitviz.weights.isolated_models import open_checkpoint, open_published
 from vitviz.weights.model import Origin as FileOrigin
 from vitviz.weights.text_tower import reads_text

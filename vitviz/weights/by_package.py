@@ -23,11 +23,10 @@ from vitviz.errors.kinds import CheckpointError, VitvizError
 from vitviz.images.preprocessing import why_not_channels
 from vitviz.models.devices import usable_device
 from vitviz.weights.conversion.canonical import Check
-from vitviz.weights.formats.files import open_weights
+from vitviz.weights.formats.files import open_weights, read_index
 from vitviz.weights.formats.limits import check_bytes, memory_for
 from vitviz.weights.formats.names import INDEX_SUFFIX
 from vitviz.weights.formats.tensors import WeightFile
-from vitviz.weights.hub.names import list_shards
 from vitviz.weights.metadata.preparation import find_rule
 from vitviz.weights.metadata.rules import PreprocessingRule
 from vitviz.weights.metadata.settings import Settings
@@ -144,8 +143,7 @@ def _package_folder(package: Package, file: WeightFile, config: Mapping[str, Any
         folder.mkdir()
         (folder / config_name).write_text(json.dumps(config), encoding="utf-8")
         if file.path.name.endswith(INDEX_SUFFIX):
-            file_names = {each.name for each in file.folder.iterdir()}
-            for shard in list_shards(file.name, file.path, file_names):
+            for shard in read_index(file.path, file.name):
                 _link(file.folder / shard, folder / shard)
             weights_name += INDEX_SUFFIX
         _link(file.path, folder / weights_name)

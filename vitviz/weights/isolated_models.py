@@ -22,7 +22,7 @@ from vitviz.weights.native import DTYPE_NAMES, bytes_of, metadata_of, model_from
 from vitviz.weights.overrides import Stated
 from vitviz.weights.read import read
 from vitviz.weights.sources import Place
-from vitviz.weights.text_tower import TextTower, fetch_tokenizer, tower_from_origin
+from vitviz.weights.text_tower import TextTower, tower_from_origin
 from vitviz.worker import Child, Limits, Worker
 
 # The processor time is for an empty file; each of so many bytes adds as much.
@@ -147,7 +147,6 @@ class IsolatedTower:
     def __init__(self, worker: Worker, model: Model, max_bytes: int) -> None:
         origin, config = model.origin, model.own_network(f"texts for {model.name}").config
         if origin is not None:
-            fetch_tokenizer(origin)
             # The working folder of the other process may differ.
             origin = replace(origin, folder=origin.folder.absolute())
         # Libraries and mapped weights take address space, but no private memory.

@@ -85,7 +85,7 @@ def load(
         device: where the model runs, such as ``"cuda"``; images are moved to it. The default is the CPU, or for a
             module the device that it is on.
         precision: of its layers: ``"float32"``, the default, ``"bfloat16"`` or ``"float16"``. A module keeps its own.
-        report: receives the progress of a download.
+        report: receives the progress of a download, in place of the bars of the hub's client.
         ignore: patterns of keys and settings to leave out: ``["head.*", "config.json:model_args.foo"]``.
         max_bytes: memory that its network may take; by default, 2 GiB or 8 times the size of its file, whichever is
             more. Layers that share a tensor in the file take memory for a tensor each.

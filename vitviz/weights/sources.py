@@ -20,7 +20,7 @@ from vitviz.weights.bundled import BUNDLED, resources
 from vitviz.weights.formats.foreign import EXPORTED
 from vitviz.weights.formats.limits import memory_for, needed_bytes
 from vitviz.weights.formats.paths import path_exists
-from vitviz.weights.hub.download import download
+from vitviz.weights.hub import download
 from vitviz.weights.model import ENGINES, Model, Origin
 from vitviz.weights.overrides import Stated
 from vitviz.weights.read import Reading, read

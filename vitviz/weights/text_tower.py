@@ -20,8 +20,7 @@ from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
 from vitviz.errors.messages import describe, quote
 from vitviz.models.config import ViTConfig
 from vitviz.models.targets import MAX_TEXT_CHARS, Target
-from vitviz.weights.hub.download import download_tokenizer
-from vitviz.weights.hub.tokenizer_files import expected_vocabulary, has_vocabulary, text_tower_config
+from vitviz.weights.metadata.sidecars import read_json
 
 if TYPE_CHECKING:
     from vitviz.weights.model import Model, Origin
@@ -30,6 +29,8 @@ NO_TOKENIZER = (
     "the texts of a module need its tokenizer; expected vitviz.load(module, preprocessing=processor), whose tokenizer "
     "it is, or vitviz.load(module, tokenizer=tokenizer)"
 )
+# Each group of files is the complete vocabulary of a tokenizer.
+VOCABULARIES = (("tokenizer.json",), ("vocab.json", "merges.txt"), ("spiece.model",), ("vocab.txt",))
 # Read local files only, and run no code of a repository.
 LOCAL_ONLY = {"local_files_only": True, "trust_remote_code": False}
 
@@ -89,18 +90,13 @@ def reads_text(model: Model) -> bool:
     if model.origin is None or model.engine == "module" or model.network.config.classes:
         return False
     name = _configuration_name(model.origin)
-    return (
-        name is not None
-        and find_spec(PACKAGES[name]) is not None
-        and text_tower_config(model.origin.folder) is not None
-    )
+    return name is not None and find_spec(PACKAGES[name]) is not None and _text_tower_config(model.origin) is not None
 
 
 def open_text_tower(model: Model) -> TextTower:
     """The text tower of the checkpoint that a model was opened from.
 
-    Nothing in it is ever executed. Nothing is downloaded, except the files of its tokenizer if a snapshot in the hub's
-    cache lacks them.
+    Nothing in it is ever executed, and nothing is downloaded.
 
     Raises:
         CheckpointError: the checkpoint has no text tower, it cannot be opened, its tokenizer is missing, or its
@@ -142,20 +138,6 @@ def tower_from_origin(model_name: str, origin: Origin | None, config: ViTConfig)
     return tower
 
 
-def fetch_tokenizer(origin: Origin) -> None:
-    """Download the tokenizer of a checkpoint of the hub if it is missing, so that its tower opens offline.
-
-    Raises:
-        CheckpointError: they cannot be downloaded.
-    """
-    configuration = text_tower_config(origin.folder) if _configuration_name(origin) is not None else None
-    if configuration is None or origin.repository is None or origin.commit is None or has_vocabulary(origin.folder):
-        return
-    # Most checkpoints of open_clip use the tokenizer that comes with the package.
-    if _configuration_name(origin) == "config.json" or configuration["text_cfg"].get("hf_tokenizer_name"):
-        download_tokenizer(origin.repository, origin.commit)
-
-
 def _why_no_tower(config: ViTConfig) -> str:
     if config.classes:
         return "a model with a classifier gives classes, not the features that a text could be compared with"
@@ -167,26 +149,39 @@ def _configuration_name(origin: Origin) -> str | None:
     return next((name for name in TOWERS if (origin.folder / name).is_file()), None)
 
 
+def _text_tower_config(origin: Origin) -> dict[str, Any] | None:
+    """The configuration of a checkpoint if it describes a text tower; None otherwise."""
+    name = _configuration_name(origin)
+    try:
+        configuration: Any = {} if name is None else read_json(origin.folder / name)
+    except CheckpointError:
+        return None
+    configuration = configuration.get("model_cfg", configuration)
+    has_text = isinstance(configuration, dict) and any(
+        isinstance(configuration.get(name), dict) for name in ("text_cfg", "text_config")
+    )
+    return configuration if has_text else None
+
+
 def _text_configuration(origin: Origin) -> dict[str, Any]:
-    configuration = text_tower_config(origin.folder)
+    configuration = _text_tower_config(origin)
     if configuration is None:
         raise ValueError("its configuration speaks of none")
     return configuration
 
 
-def _ensure_vocabulary(origin: Origin) -> None:
-    """Download a missing vocabulary. Without it, a tokenizer would map every text to the same tokens."""
-    if not has_vocabulary(origin.folder):
-        if origin.repository is None or origin.commit is None:
-            raise ValueError(f"no tokenizer beside its weights; expected {expected_vocabulary()}")
-        download_tokenizer(origin.repository, origin.commit)
+def _check_vocabulary(origin: Origin) -> None:
+    """Refuse a missing vocabulary: without it, a tokenizer would map every text to the same tokens."""
+    if not any(all((origin.folder / name).is_file() for name in group) for group in VOCABULARIES):
+        expected = " or ".join(" with ".join(group) for group in VOCABULARIES)
+        raise ValueError(f"no tokenizer beside its weights; expected {expected}")
 
 
 def _open_transformers(origin: Origin) -> TextTower:
     from transformers import AutoModel, AutoTokenizer
 
     _text_configuration(origin)
-    _ensure_vocabulary(origin)
+    _check_vocabulary(origin)
     model = AutoModel.from_pretrained(origin.folder, **LOCAL_ONLY).eval()
     if not hasattr(model, "get_text_features"):
         raise ValueError(f"{type(model).__name__} has none")
@@ -204,7 +199,7 @@ def _open_open_clip(origin: Origin) -> TextTower:
     if external is not None:
         raise ValueError(f"it is built after {quote(external)}, which would have to be fetched")
     if text.get("hf_tokenizer_name"):
-        _ensure_vocabulary(origin)
+        _check_vocabulary(origin)
         # These override settings of the tokenizer in the configuration.
         tokenizer = open_clip.get_tokenizer(source, **LOCAL_ONLY)
     else:

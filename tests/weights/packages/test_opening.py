@@ -98,7 +98,7 @@ def test_what_ignore_is_proposed_for_an_image_processor_works(tmp_path: Path) ->
 def test_a_name_of_the_hub(server: HubServer, tmp_path: Path) -> None:
     folder, module = write_foreign("Swin", tmp_path)
     files = {file.name: file.read_bytes() for file in folder.iterdir()}
-    server.add("owner/swin", {**files, "modeling_swin.py": b"raise SystemExit"}, lfs=("model.safetensors",))
+    server.add("owner/swin", {**files, "modeling_swin.py": b"raise SystemExit"})
     model = vitviz.load("hf:owner/swin")
     asked = len(server.log)
     assert model.name == "owner/swin" and model.origin is not None and model.origin.repository == "owner/swin"

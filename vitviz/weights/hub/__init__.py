@@ -1,1 +1,0 @@
-"""Checkpoints of the Hugging Face hub: their names, the cache, and downloads."""
