@@ -94,7 +94,7 @@ def looked_at(subject: Subject) -> dict[str, Any]:
     if model.labels:
         row["output"] = float((analysis.logits - outputs.flatten()).abs().max() / outputs.abs().max())
     row["compared"] = 0
-    own = _matrices(seen.found, verified.shapes, verified.calls[0], trace.layers)
+    own = _matrices(seen.found, verified.replay.shapes, verified.calls[0], trace.layers)
     if own and row["ways"] <= MOST_BETWEEN_WAYS:
         pairs = zip(verified.places, own, strict=True)
         row["weights"] = max(

@@ -6,14 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
-from vitviz.models.watched.calls import AttentionCall
-from vitviz.models.watched.replay import Replay
 from vitviz.models.watched.structure import CallShape
 
 # The most by which a grid's aspect ratio may differ from the picture's, since a stem may round.
 MAX_ASPECT_ERROR = 0.1
+Size = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -24,29 +21,19 @@ class AttentionGrid:
         rows, columns: size in patches.
         extra: number of other tokens among them.
         layers: number of calls of attention among its patches and other tokens.
+        patch: height and width of a patch in pixels.
     """
 
     rows: int
     columns: int
     extra: int
     layers: int
+    patch: Size
 
     @property
     def tokens(self) -> int:
         """Number of all tokens."""
         return self.rows * self.columns + self.extra
-
-
-def call_shapes(replay: Replay, pixels: torch.Tensor) -> list[CallShape]:
-    """The shapes of all calls of attention in a forward pass."""
-    shapes: list[CallShape] = []
-
-    def add(call: AttentionCall) -> torch.Tensor:
-        shapes.append(CallShape.of(call))
-        return call.output
-
-    replay(pixels, add, until=range(len(replay.calls)))
-    return shapes
 
 
 def is_one_grid(shapes: Sequence[CallShape]) -> bool:
@@ -55,7 +42,7 @@ def is_one_grid(shapes: Sequence[CallShape]) -> bool:
     return all(shape.windows == 1 for shape in shapes) and len({(shape.queries, shape.keys) for shape in layers}) <= 1
 
 
-def attention_grids(shapes: Sequence[CallShape], size: tuple[int, int], extra: int) -> list[AttentionGrid]:
+def attention_grids(shapes: Sequence[CallShape], size: Size, extra: int) -> list[AttentionGrid]:
     """The grids of a module's layers, sorted by number of layers, then by number of patches, most first.
 
     Args:
@@ -65,16 +52,33 @@ def attention_grids(shapes: Sequence[CallShape], size: tuple[int, int], extra: i
     """
     counts: Counter[tuple[int, int, int]] = Counter()
     for shape in shapes:
-        if shape.queries != shape.keys:
-            continue
-        for tokens in shape.token_counts:
+        for tokens in shape.token_counts if shape.queries == shape.keys else ():
             candidates = [(grid_of(tokens - others, size), others) for others in dict.fromkeys((0, extra))]
             counts.update({(*grid, others) for grid, others in candidates if grid is not None})
-    grids = [AttentionGrid(*key, layers) for key, layers in counts.items()]
+    patch = {key: (size[0] // key[0], size[1] // key[1]) for key in counts}
+    grids = [AttentionGrid(*key, layers, patch[key]) for key, layers in counts.items()]
     return sorted(grids, key=lambda grid: (-grid.layers, -grid.rows * grid.columns))
 
 
-def grid_of(count: int, size: tuple[int, int]) -> tuple[int, int] | None:
+def describe_grid(grids: Sequence[AttentionGrid], shown: AttentionGrid, layers: int) -> str:
+    """A description of the shown grid: ``"patches of 16 pixels: 6 layers of 14×14; patch_size=4 shows other layers"``.
+
+    Args:
+        grids: of the module.
+        shown: one of them.
+        layers: number of layers that attend among its patches.
+    """
+    count = f"{layers} layer{'s' if layers > 1 else ''} of {shown.rows}×{shown.columns}"
+    others = sorted({grid.patch for grid in grids if grid.patch != shown.patch})
+    more = f"; patch_size={' or '.join(map(_pixels, others))} shows other layers" if others else ""
+    return f"patches of {_pixels(shown.patch)} pixels: {count}{more}"
+
+
+def _pixels(patch: Size) -> str:
+    return str(patch[0]) if patch[0] == patch[1] else str(patch)
+
+
+def grid_of(count: int, size: Size) -> Size | None:
     """Rows and columns of ``count`` patches on an image of this height and width; None if they form no grid."""
     height, width = size
     for rows in range(1, count + 1):

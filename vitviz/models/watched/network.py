@@ -319,18 +319,14 @@ class WatchedNetwork:
     def _verify(self, pixels: torch.Tensor, grid: Size, replay: Replay | None) -> VerifiedModule:
         name, prefix = self.facts.name, self.facts.prefix
         is_padded = prefix == (PADDING,)
-        try:
-            with observation_errors(name):
-                replay = replay or Replay.of(self.run, pixels)
-                extra = 0 if is_padded else len(prefix)
-                verified = verify_module(self.run, replay, pixels, grid, extra)
-                if verified.order.extra == len(prefix):
-                    reads_cls = verify_cls(pixels, verified, prefix)
-                    remarks = (*verified.remarks, *describe_reading(pixels, verified, reads_cls))
-                    verified = replace(verified, reads_cls=reads_cls, remarks=remarks)
-        except ConfigError as error:
-            message = str(error)
-            raise ConfigError(message if message.startswith(f"{name}: ") else f"{name}: {message}") from None
+        with observation_errors(name):
+            replay = replay or Replay.of(self.run, pixels)
+            extra = 0 if is_padded else len(prefix)
+            verified = verify_module(self.run, replay, pixels, grid, extra)
+            if verified.order.extra == len(prefix):
+                reads_cls = verify_cls(pixels, verified, prefix)
+                remarks = (*verified.remarks, *describe_reading(pixels, verified, reads_cls))
+                verified = replace(verified, reads_cls=reads_cls, remarks=remarks)
         if is_padded:
             verified = verified.padded()
         elif verified.is_padded and self._verified:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -40,9 +40,15 @@ def module_errors(failure: str, error: type[VitvizError]) -> Iterator[None]:
         raise error(f"{failure}: {reason}") from None
 
 
-def observation_errors(name: str) -> AbstractContextManager[None]:
-    """Turn any error of a pass that is observed, and that ran without, into a :class:`ConfigError`."""
-    return module_errors(f"{name}: its attention cannot be observed", ConfigError)
+@contextmanager
+def observation_errors(name: str) -> Iterator[None]:
+    """Turn any error of a pass that is observed, and that ran without, into a :class:`ConfigError` with the name."""
+    try:
+        with module_errors(f"{name}: its attention cannot be observed", ConfigError):
+            yield
+    except ConfigError as error:
+        message = str(error)
+        raise ConfigError(message if message.startswith(f"{name}: ") else f"{name}: {message}") from None
 
 
 def first_output(

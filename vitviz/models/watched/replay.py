@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 
+from vitviz.attention.precision import precise
 from vitviz.errors.kinds import ConfigError
 from vitviz.models.watched.attention import PRODUCTS, Attention, operands_of, origin
 from vitviz.models.watched.calls import AttentionCall
@@ -16,6 +17,7 @@ from vitviz.models.watched.finder import AttentionFinder, joined
 from vitviz.models.watched.program import PICTURE, Hook, Program, Result, Step
 from vitviz.models.watched.reader import attention_hooks
 from vitviz.models.watched.recorder import Run, follow, record
+from vitviz.models.watched.structure import CallShape
 
 OnCall = Callable[[AttentionCall], torch.Tensor]
 OnResult = Callable[[str, Sequence[Any], Any], Any]
@@ -28,6 +30,34 @@ def call_output(call: AttentionCall) -> torch.Tensor:
     return call.output
 
 
+TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+"""The most by which attention may differ in each type, relative to the larger of 1 and its largest number."""
+# torch has a separate kernel for torch.nn.MultiheadAttention, which differs in the last bits.
+KERNEL_TOLERANCE = 1e-5
+
+
+@dataclass
+class _Check:
+    """Compares each call with its output, and records its shape."""
+
+    shapes: list[CallShape] = field(default_factory=list)
+    has_bias: bool = False
+
+    def __call__(self, call: AttentionCall) -> torch.Tensor:
+        self.has_bias |= call.bias is not None
+        expected = precise(call.output)
+        difference = float((precise(call.context().to(call.values)) - expected).abs().max())
+        bound = TOLERANCES.get(call.output.dtype, 1e-5) * max(1.0, float(expected.abs().max()))
+        # The negated comparison refuses NaN, too.
+        if not difference <= bound:
+            raise ConfigError(
+                f"attention of layer {call.number}: softmax(queries · keys · {call.scale:.4g} + bias) · values differs "
+                f"from what the module computed by {difference:.2g}; expected at most {bound:.1g}"
+            )
+        self.shapes.append(CallShape.of(call))
+        return call.output
+
+
 @dataclass(eq=False)
 class Replay:
     """A program with the attention of each of its calls.
@@ -36,24 +66,25 @@ class Replay:
         program: of a picture.
         calls: for each call of attention, its parts: one, or heads that are calls of their own.
         output: of that picture.
-        unused: numbers of softmaxes of pairs of tokens that reach the output, and whose weights meet no values.
-        reused: numbers of products of weights that make another product, too.
         unknown: numbers of other products that have a number for each pair of tokens and reach the output.
+        shapes: of all calls, each compared with what the module computed.
+        has_bias: whether a call adds a bias to its scores.
     """
 
     program: Program
     calls: list[list[Attention]]
     output: torch.Tensor
-    unused: tuple[int, ...]
-    reused: tuple[int, ...]
     unknown: tuple[int, ...]
+    shapes: tuple[CallShape, ...] = ()
+    has_bias: bool = False
 
     @classmethod
     def of(cls, run: Run, pixels: torch.Tensor) -> Replay:
         """The replay of a module, recorded on a picture ``"1 channel height width"``.
 
         Raises:
-            ConfigError: its operations cannot be reported one by one, or one is a kernel that is not read.
+            ConfigError: its operations cannot be reported one by one, or one is a kernel that is not read; no attention
+                is observed, its weights are used in another way, or a number differs.
         """
         finder = AttentionFinder()
         program, output = record(run, pixels, finder)
@@ -66,15 +97,32 @@ class Replay:
         for parts in calls:
             if len(parts) > 1:
                 program.delay([part.step for part in parts])
-        unused = tuple(
+        found = cls(program, calls, output.detach(), ())
+        unused = [
             number
             for number in finder.softmaxes
             if number in live and number not in finder.taken and _is_square(program.steps[number].shape)
-        )
-        reused = tuple(each for each in finder.reused if each in live)
+        ]
+        if unused:
+            tokens = (program.steps[unused[0]].shape or (0,))[-1]
+            raise ConfigError(
+                f"layer {found.before(unused[0])}: the weights of a softmax among {tokens} tokens do not sum to 1 for "
+                "each query where they meet values, or values that they meet are not seen; expected weights that it "
+                f"uses as the softmax makes them ({len(calls)} calls of attention are like that, {len(unused)} are not)"
+            )
+        if reused := [each for each in finder.reused if each in live]:
+            raise ConfigError(
+                f"layer {max(0, found.before(reused[0]) - 1)}: its attention weights make another product beside the "
+                "one with its values, such as with positions or keys; expected one, which gradients and switched-off "
+                "heads are about"
+            )
+        if not calls:
+            raise ConfigError("no attention was seen: the module has none, or a kernel or a sink that is not read")
         known = {step for parts in calls for part in parts for step in (part.step, part.scores)}
         unknown = tuple(each for each in sorted(live - known) if _makes_pairs(program.steps[each], live))
-        return cls(program, calls, output.detach(), unused, reused, unknown)
+        check = _Check()
+        check_output(output, found(pixels, check))
+        return replace(found, unknown=unknown, shapes=tuple(check.shapes), has_bias=check.has_bias)
 
     def __call__(
         self,
@@ -185,3 +233,19 @@ def _makes_pairs(step: Step, live: Collection[int]) -> bool:
 
 def _is_square(shape: tuple[int, ...] | None) -> bool:
     return shape is not None and len(shape) > 1 and shape[-1] == shape[-2] > 1
+
+
+def check_output(plain: torch.Tensor, watched: torch.Tensor) -> None:
+    """Check that two passes on one image have the same output.
+
+    Raises:
+        ConfigError: they differ.
+    """
+    if plain.shape == watched.shape and torch.equal(plain, watched):
+        return
+    difference = float((precise(plain) - precise(watched)).abs().max()) if plain.shape == watched.shape else torch.inf
+    bound = TOLERANCES.get(plain.dtype, KERNEL_TOLERANCE) * max(1.0, float(precise(plain).abs().max()))
+    if not difference <= bound:
+        raise ConfigError(
+            f"two forward passes on one image differ by {difference:.2g}: expected a module without randomness"
+        )

@@ -4,53 +4,24 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from vitviz.attention.precision import precise
 from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import several
-from vitviz.models.watched.calls import AttentionCall
 from vitviz.models.watched.codes import decode_places
 from vitviz.models.watched.grids import is_one_grid
 from vitviz.models.watched.places import TokenOrder, TokenPlaces
 from vitviz.models.watched.recorder import Run
-from vitviz.models.watched.replay import Replay
+from vitviz.models.watched.replay import Replay, check_output
 from vitviz.models.watched.sequence import verify_sequence
 from vitviz.models.watched.stream import ResidualStream, find_stream, first_mixing
-from vitviz.models.watched.structure import CallShape
 
-TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
-"""The most by which attention may differ in each type, relative to the larger of 1 and its largest number."""
-# torch has a separate kernel for torch.nn.MultiheadAttention, which differs in the last bits.
-KERNEL_TOLERANCE = 1e-5
 # Passes of a module that draws random numbers: a chance of 0.1 is missed once in 800 times.
 RANDOM_PASSES = 64
-
-
-@dataclass
-class _Check:
-    """Compares each call with its output, and records its shape."""
-
-    shapes: list[CallShape] = field(default_factory=list)
-    has_bias: bool = False
-
-    def __call__(self, call: AttentionCall) -> torch.Tensor:
-        self.has_bias |= call.bias is not None
-        expected = precise(call.output)
-        difference = float((precise(call.context().to(call.values)) - expected).abs().max())
-        bound = TOLERANCES.get(call.output.dtype, 1e-5) * max(1.0, float(expected.abs().max()))
-        # The negated comparison refuses NaN, too.
-        if not difference <= bound:
-            raise ConfigError(
-                f"attention of layer {call.number}: softmax(queries · keys · {call.scale:.4g} + bias) · values differs "
-                f"from what the module computed by {difference:.2g}; expected at most {bound:.1g}"
-            )
-        self.shapes.append(CallShape.of(call))
-        return call.output
 
 
 @dataclass(frozen=True)
@@ -62,7 +33,6 @@ class VerifiedModule:
         heads, head_width: sizes of every layer.
         order: order of its patches among its tokens.
         has_bias: whether a layer adds a bias to its scores, or attends inside windows.
-        shapes: shapes of all calls.
         calls: number of each layer's call among all calls.
         pooling_call: number of the call after the layers in which one query reads the tokens; None for no pooling.
         others: numbers of the calls that are neither layers, nor parts of them, nor the pooling.
@@ -78,7 +48,6 @@ class VerifiedModule:
     head_width: int
     order: TokenOrder
     has_bias: bool
-    shapes: tuple[CallShape, ...]
     calls: tuple[int, ...]
     pooling_call: int | None
     others: tuple[int, ...]
@@ -133,7 +102,7 @@ class VerifiedModule:
         """
         kinds = dict[str, list[str]]()
         for call in self.others:
-            shape, place = self.shapes[call], str(call)
+            shape, place = self.replay.shapes[call], str(call)
             is_self_attention = shape.queries == shape.keys
             if is_self_attention and self.tokens in shape.token_counts:
                 kinds.setdefault("of this grid, whose tokens could not be distinguished", []).append(place)
@@ -141,7 +110,9 @@ class VerifiedModule:
                 kinds.setdefault(f"among {shape.tokens}", []).append(place)
         parts = [f"{several(places, 6)} {kind}" for kind, places in kinds.items()]
         count = sum(map(len, kinds.values()))
-        names = f"not shown: {count} of {len(self.shapes)} calls of attention, counted from 0: {'; '.join(parts)}"
+        names = (
+            f"not shown: {count} of {len(self.replay.shapes)} calls of attention, counted from 0: {'; '.join(parts)}"
+        )
         return names if parts else ""
 
     def describe_pooling(self, prefix: Collection[str]) -> str:
@@ -177,29 +148,13 @@ def verify_module(run: Run, replay: Replay, pixels: torch.Tensor, grid: tuple[in
         ConfigError: no attention is observed, it is not that of a grid of patches, or a number differs.
     """
     before = _random_states(pixels.device)
-    plain, check = run(pixels), _Check()
+    plain = run(pixels)
     if _random_states(pixels.device) != before:
         # What it draws may seldom matter, such as a picture that is flipped by chance.
         for _ in range(RANDOM_PASSES):
-            _check_output(plain, run(pixels))
-    _check_output(plain, replay.output)
-    if replay.unused:
-        number, tokens = replay.unused[0], (replay.program.steps[replay.unused[0]].shape or (0,))[-1]
-        raise ConfigError(
-            f"layer {replay.before(number)}: the weights of a softmax among {tokens} tokens do not sum to 1 for each "
-            "query where they meet values, or values that they meet are not seen; expected weights that it uses as the "
-            f"softmax makes them ({len(replay.calls)} calls of attention are like that, {len(replay.unused)} are not)"
-        )
-    if replay.reused:
-        raise ConfigError(
-            f"layer {max(0, replay.before(replay.reused[0]) - 1)}: its attention weights make another product beside "
-            "the one with its values, such as with positions or keys; expected one, which gradients and switched-off "
-            "heads are about"
-        )
-    if not replay.calls:
-        raise ConfigError("no attention was seen: the module has none, or a kernel or a sink that is not read")
-    _check_output(plain, replay(pixels, check))
-    verified = _verify_calls(replay, pixels, grid, extra, check)
+            check_output(plain, run(pixels))
+    check_output(plain, replay.output)
+    verified = _verify_calls(replay, pixels, grid, extra)
     if not verified.is_global:
         return verified
     stream, remarks = find_stream(replay, verified.tokens, verified.calls)
@@ -211,17 +166,11 @@ def verify_module(run: Run, replay: Replay, pixels: torch.Tensor, grid: tuple[in
     return replace(verified, stream=stream, remarks=remarks, mixed_from=mixed_from)
 
 
-def _verify_calls(
-    replay: Replay,
-    pixels: torch.Tensor,
-    grid: tuple[int, int],
-    extra: int,
-    check: _Check,
-) -> VerifiedModule:
+def _verify_calls(replay: Replay, pixels: torch.Tensor, grid: tuple[int, int], extra: int) -> VerifiedModule:
     """The module of layers that follow one another, with the tokens of the first one or else those of each."""
-    shapes, count = dict(enumerate(check.shapes)), grid[0] * grid[1]
+    shapes, count = dict(enumerate(replay.shapes)), grid[0] * grid[1]
     layers = [number for number, shape in shapes.items() if shape.queries > 1]
-    is_single = is_one_grid(list(shapes.values()))
+    is_single = is_one_grid(replay.shapes)
     kinds = several(list(dict.fromkeys(shape.tokens for shape in shapes.values())), 6)
     reason = f"attention among {kinds}: in no layer do they match the {grid[0]}×{grid[1]} patches one to one"
     if is_single and layers:
@@ -236,7 +185,7 @@ def _verify_calls(
             # Other tokens between the patches may pad a window.
             if shared and shared[layers[0]].is_in(TokenOrder.of(shared[layers[0]], count)):
                 places = dict.fromkeys(layers, shared[layers[0]])
-                return _verify_places(replay, pixels, grid, places, check)
+                return _verify_places(replay, pixels, grid, places)
         except ConfigError as error:
             reason = str(error)
     places = {}
@@ -244,23 +193,23 @@ def _verify_calls(
         places = places or decode_places(replay, pixels, grid, shapes, prefix_count)
     if not places or (is_single and not places.keys() >= set(layers)):
         raise ConfigError(reason)
-    return _verify_places(replay, pixels, grid, places, check)
+    return _verify_places(replay, pixels, grid, places)
 
 
 def _verify_places(
-    replay: Replay, pixels: torch.Tensor, grid: tuple[int, int], places: Mapping[int, TokenPlaces], check: _Check
+    replay: Replay, pixels: torch.Tensor, grid: tuple[int, int], places: Mapping[int, TokenPlaces]
 ) -> VerifiedModule:
     """The module of layers whose tokens have these places, after a check that they follow one another."""
-    numbers, count = range(len(check.shapes)), grid[0] * grid[1]
+    numbers, count = range(len(replay.shapes)), grid[0] * grid[1]
     first, last = min(places), max(places)
     calls = tuple(number for number in numbers if first <= number <= last)
-    between = [check.shapes[call].tokens for call in calls if call not in places]
+    between = [replay.shapes[call].tokens for call in calls if call not in places]
     patches = f"{len(places)} layers attend among the {grid[0]}×{grid[1]} patches"
     if between:
         number = f"{len(between)} call{'s' if len(between) > 1 else ''} between them do{'es' * (len(between) == 1)} not"
         reasons = "padded windows, coarser keys or attention between channels"
         raise ConfigError(f"{patches}, but {number}, such as {between[0]}: {reasons}")
-    sizes = list(dict.fromkeys(check.shapes[call].sizes(places[call].has_heads_first) for call in calls))
+    sizes = list(dict.fromkeys(replay.shapes[call].sizes(places[call].has_heads_first) for call in calls))
     if len(sizes) > 1:
         kinds = " and ".join(f"{heads} heads of {dim} features" for heads, dim in sizes)
         raise ConfigError(
@@ -268,17 +217,17 @@ def _verify_places(
         )
     order = TokenOrder.of(places[first], count)
     rest = [number for number in numbers if number > last]
-    pooling_call = rest[0] if len(rest) == 1 and check.shapes[rest[0]].pools(order.extra + count, count) else None
+    pooling_call = rest[0] if len(rest) == 1 and replay.shapes[rest[0]].pools(order.extra + count, count) else None
     layer_places = tuple(places[call] for call in calls)
     if pooling_call is not None and not all(place.is_in(order) for place in layer_places):
         raise ConfigError(
             f"{patches}, but in windows or reordered: a pooling over these is not supported; forward=… may end below it"
         )
-    has_bias = check.has_bias or any(place.windows > 1 for place in layer_places)
+    has_bias = replay.has_bias or any(place.windows > 1 for place in layer_places)
     others = tuple(number for number in numbers if number not in (*calls, pooling_call))
     mixed_from = verify_sequence(replay, pixels, calls, others, layer_places, order.extra)
     verified = VerifiedModule(
-        *(replay, *sizes[0], order, has_bias, tuple(check.shapes), calls, pooling_call, others, layer_places),
+        *(replay, *sizes[0], order, has_bias, calls, pooling_call, others, layer_places),
         mixed_from=mixed_from,
     )
     return verified.padded() if any(len(place.pads) for place in layer_places) else verified
@@ -289,14 +238,3 @@ def _random_states(device: torch.device) -> tuple[Any, ...]:
     on_device = torch.cuda.get_rng_state(device).numpy().tobytes() if device.type == "cuda" else b""
     numpy_state = np.random.get_state(legacy=False)["state"]
     return torch.get_rng_state().numpy().tobytes(), on_device, random.getstate(), repr(numpy_state)
-
-
-def _check_output(plain: torch.Tensor, watched: torch.Tensor) -> None:
-    if plain.shape == watched.shape and torch.equal(plain, watched):
-        return
-    difference = float((precise(plain) - precise(watched)).abs().max()) if plain.shape == watched.shape else torch.inf
-    bound = TOLERANCES.get(plain.dtype, KERNEL_TOLERANCE) * max(1.0, float(precise(plain).abs().max()))
-    if not difference <= bound:
-        raise ConfigError(
-            f"two forward passes on one image differ by {difference:.2g}: expected a module without randomness"
-        )

@@ -19,7 +19,7 @@ from vitviz.weights.metadata.rules import PreprocessingRule
 from vitviz.weights.metadata.settings import Settings
 from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.metadata.timm_transform import STATED_ENTRIES, read_timm_transform
-from vitviz.weights.modules.missing import NotStated
+from vitviz.weights.modules.missing import Question
 from vitviz.weights.modules.transforms import read_transform, stated_moments
 
 Size = tuple[int, int]
@@ -28,14 +28,18 @@ EXPECTED = (
     "(the transforms() of torchvision's weights), an image processor of transformers, timm's data_config, or any "
     "function from a PIL image to a tensor"
 )
+QUESTION: Question = (
+    f"{choices(NORMALISATIONS)}, with a centred crop; or {EXPECTED.removeprefix('expected ')}",
+    "'half'",
+)
 # Sources of configurations that timm read from a file.
 TIMM_FILES = ("hf-hub", "local-dir")
 
 
 def module_preprocessing(
     module: nn.Module, stated: Any, normalisation: str | None, size: Size, patch: Size, channels: int
-) -> tuple[Preprocessing, str, bool]:
-    """The preprocessing of a module, its source, and whether only defaults of its package state it.
+) -> tuple[Preprocessing, str, bool] | None:
+    """The preprocessing of a module, its source, and whether only defaults of its package state it; None if none does.
 
     Args:
         module: whose images are prepared.
@@ -46,7 +50,6 @@ def module_preprocessing(
         channels: of its images.
 
     Raises:
-        NotStated: neither the module nor the user states it.
         CheckpointError: vitviz cannot do the module's preprocessing exactly, and the user states no other.
     """
     if isinstance(stated, Preprocessing):
@@ -72,8 +75,7 @@ def module_preprocessing(
         word("normalisation", normalisation, NORMALISATIONS, ConfigError)
         mean, std = (values[:channels] for values in NORMALISATIONS[normalisation])
         return Preprocessing(*size, mean, std), f"normalisation {normalisation!r}, by a centred crop", False
-    expected = f"{choices(NORMALISATIONS)}, with a centred crop"
-    raise NotStated("normalisation", f"{expected}; or {EXPECTED.removeprefix('expected ')}", "'half'")
+    return None
 
 
 def as_sidecars(config: Mapping[str, Any] | None = None, open_clip: Mapping[str, Any] | None = None) -> Sidecars:

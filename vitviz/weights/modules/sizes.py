@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from vitviz.errors.kinds import ConfigError
+from vitviz.models.watched.grids import grid_of
 from vitviz.weights.metadata.settings import are_sides, both_sides
 from vitviz.weights.modules.calling import clip_strip
 from vitviz.weights.modules.unwrap import package_of, vision_config
@@ -24,6 +25,8 @@ TOKEN_PARAMETERS = {
     "register": ("reg_token", "register_tokens", "registers"),
     "detection": ("detection_tokens",),
 }
+# Most tokens that are not patches, where nothing tells their number.
+MAX_EXTRA = 9
 PACKAGES_IN_ORDER = ("timm", "transformers", "torchvision", "open_clip", "dinov2", "dinov3")
 
 
@@ -46,25 +49,29 @@ def find_image_size(module: nn.Module) -> Size | None:
     return next(filter(None, map(both_sides, candidates)), None)
 
 
-def find_patch_size(module: nn.Module, image_size: Size) -> Size | None:
-    """Height and width of a patch; None if the module does not state them.
+def find_patch_size(module: nn.Module, size: Size, tokens: int, extra: int) -> Size | None:
+    """Height and width of a patch; None if nothing tells.
 
-    The grid of timm's patch embedding takes precedence, since a stem may merge patches.
+    The grid of its tokens comes first, since a stem may merge patches; then what the module states, or its only
+    convolution on pixels whose stride equals its kernel; then a grid of a few tokens less.
+
+    Args:
+        module: that attends among one grid of patches.
+        size: height and width of its images.
+        tokens: number of its tokens.
+        extra: number of those that are not patches, as far as its parameters tell.
     """
-    embedding = getattr(module, "patch_embed", None)
-    grid = both_sides(getattr(embedding, "grid_size", None))
-    if grid is not None and image_size == both_sides(getattr(embedding, "img_size", None)):
-        height, width = (side / count for side, count in zip(image_size, grid, strict=True))
-        if height.is_integer() and width.is_integer():
-            return int(height), int(width)
-    # A tube has frames, height and width.
-    tube: Any = getattr(vision_config(module), "tubelet_size", None)
-    if clip_strip(module) is not None and are_sides(tube, 3):
-        return tube[1], tube[2]
-    # NaFlexViT's embedding has another name.
-    holders = (embedding, getattr(module, "embeds", None), vision_config(module), module)
-    patch = next(filter(None, (both_sides(getattr(holder, "patch_size", None)) for holder in holders)), None)
-    return patch or _convolution_patch(module)
+    grids = [grid_of(tokens - others, size) for others in (extra, *range(min(tokens, MAX_EXTRA + 1)))]
+    measured = [None if grid is None else (size[0] // grid[0], size[1] // grid[1]) for grid in grids]
+    holders = (getattr(module, "patch_embed", None), vision_config(module), module)
+    stated = [both_sides(getattr(holder, "patch_size", None)) for holder in holders]
+    convolutions = {
+        part.kernel_size
+        for part in module.modules()
+        if isinstance(part, nn.Conv2d) and part.in_channels in (1, 3) and part.kernel_size == part.stride != (1, 1)
+    }
+    only = both_sides(convolutions.pop()) if len(convolutions) == 1 else None
+    return next(filter(None, (measured[0], *stated, only, *measured)), None)
 
 
 def find_channels(module: nn.Module) -> int | None:
@@ -126,16 +133,3 @@ def _tokens(module: nn.Module, names: tuple[str, ...]) -> Iterator[int]:
     for name, parameter in module.named_parameters():
         if name.rpartition(".")[2] in names and parameter.ndim:
             yield 1 if parameter.ndim == 1 else parameter.shape[-2]
-
-
-def _convolution_patch(module: nn.Module) -> Size | None:
-    """The kernel of convolutions on pixels whose stride equals their kernel; None unless there is exactly one size."""
-    kernels = {
-        (submodule.kernel_size[0], submodule.kernel_size[1])
-        for submodule in module.modules()
-        if isinstance(submodule, nn.Conv2d)
-        and submodule.in_channels in (1, 3)
-        and submodule.kernel_size == submodule.stride
-        and submodule.kernel_size[0] > 1
-    }
-    return kernels.pop() if len(kernels) == 1 else None
