@@ -36,7 +36,7 @@ from vitviz.weights.modules.load import load_module
 from vitviz.weights.modules.sizes import find_channels
 from vitviz.weights.overrides import Stated
 from vitviz.weights.packages import find_package, timm
-from vitviz.weights.packages.reference import Package, ReferenceModel, check_counts, import_package, package_errors
+from vitviz.weights.packages.reference import Package, ReferenceModel, import_package, package_errors
 from vitviz.weights.read import Reading, describe, summarise
 
 # Overrides for a checkpoint that its package opens.
@@ -116,22 +116,15 @@ def _open_in_folder(
     """The package's model, opened from a folder with only its configuration and its weights."""
     stated = package.config_of(sidecars)
     numbers = sum(math.prod(tensor.shape) for tensors in file.groups.values() for tensor in tensors.values())
-    check_counts(stated, file.name, numbers)
-    config = package.check_config(stated, file.name)
+    config, needed = package.check_config(stated, file.name), 4 * numbers
     # Reading refuses values that are not finite, which a package would accept.
     for group, tensors in file.groups.items():
         for key in tensors:
             file.read(group, key)
     with _package_folder(package, file, config) as folder:
-        with package_errors(package.name, f"cannot build {file.name}"), torch.device("meta"):
-            needed = _float32_bytes(package.build(folder))
         check_bytes(file.name, needed, file.file_bytes, max_bytes)
         with memory_for(file.name, needed), package_errors(package.name, f"cannot open {file.name}"):
-            return package.load(folder, ignore)
-
-
-def _float32_bytes(module: nn.Module) -> int:
-    return 4 * sum(each.numel() for each in (*module.parameters(), *module.buffers()))
+            return package.load(folder, None, ignore)
 
 
 @contextmanager

@@ -23,8 +23,8 @@ from vitviz.models.watched.network import WatchedNetwork
 from vitviz.models.watched.outputs import is_vector
 from vitviz.weights.model import Model
 from vitviz.weights.modules.calling import default_forward
-from vitviz.weights.packages import ReferenceModel, find_package, open_reference
-from vitviz.weights.packages.reference import Size, check_counts, package_errors
+from vitviz.weights.packages import Package, ReferenceModel, find_package
+from vitviz.weights.packages.reference import Size, import_package, package_errors
 from vitviz.weights.read import Reading
 
 TOLERANCE = 1e-5
@@ -133,9 +133,8 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
         )
     assert model.origin is not None, "files beside it were read"
     folder, network, config = model.origin.folder, model.network, model.network.config
-    numbers = sum(parameter.numel() for parameter in network.parameters())
-    check_counts(package.config_of(reading.sidecars), model.name, numbers)
-    reference = open_reference(package, folder)
+    import_package(package, "verifying")
+    reference = _open(package, folder)
     image_name = "the image" if isinstance(image, Image.Image) else Path(image).name
     photo = open_image(image)
     comparisons: list[Comparison] = []
@@ -161,7 +160,7 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
 
     trained = reference.size or (config.image_height, config.image_width)
     for size in dict.fromkeys([trained, *sizes]):
-        peer = reference if size == trained else open_reference(package, folder, size)
+        peer = reference if size == trained else _open(package, folder, size)
         with package_errors(package.name, f"cannot run at {size[0]}×{size[1]}"):
             networks[size] = _watch(peer, model, size)
         noise = _noise(config.channels, size)
@@ -177,6 +176,11 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
         comparisons.insert(0, compare(f"pixels of {image_name}", ours, whole_patches(theirs, config)))
         run_both(f"output for {image_name}", networks[trained], ours, theirs)
     return Verification(model.name, reference.title, (*comparisons, *attention.values()), tuple(not_compared))
+
+
+def _open(package: Package, folder: Path, size: Size | None = None) -> ReferenceModel:
+    with package_errors(package.name, f"cannot open {folder.name}"):
+        return package.load(folder, size, None)
 
 
 def _watch(reference: ReferenceModel, model: Model, size: Size) -> WatchedNetwork:

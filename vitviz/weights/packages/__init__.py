@@ -2,9 +2,9 @@
 
 from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.packages import open_clip, timm, transformers
-from vitviz.weights.packages.reference import Package, ReferenceModel, open_reference
+from vitviz.weights.packages.reference import Package, ReferenceModel
 
-__all__ = ["PACKAGES", "Package", "ReferenceModel", "find_package", "open_reference"]
+__all__ = ["PACKAGES", "Package", "ReferenceModel", "find_package"]
 
 PACKAGES = (timm.PACKAGE, transformers.PACKAGE, open_clip.PACKAGE)
 """In the order in which the files of a folder are searched for a mention of them."""

@@ -21,14 +21,11 @@ from vitviz.errors.extras import needs
 from vitviz.errors.kinds import CheckpointError, VitvizError
 from vitviz.errors.messages import quote
 from vitviz.models.watched.outputs import is_vector, primary_output
-from vitviz.weights.formats.limits import MAX_DEPTH
 from vitviz.weights.metadata.settings import Settings
 from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.modules.sizes import find_image_size
 
 Size = tuple[int, int]
-# Endings of a configuration's entries that count layers, and the beginning of those that count anything.
-LAYER_COUNTS, COUNTS = ("layers", "depth", "depths"), "num_"
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,62 +63,21 @@ class Package:
         name: as in ``import``.
         find_mention: returns how the files beside a checkpoint name the package, such as
             ``"architecture in config.json"``; None if they do not.
-        open: returns the reference model of a folder, at the trained size or at a height and width in pixels.
         files: names of the configuration and of the weights that its loader reads from a folder.
-        check_config: takes a configuration and the name of the checkpoint; returns a configuration with which the
-            loader reads only these two files, runs no code of theirs and leaves no weight random.
-        build: returns the model of a folder without its weights, on torch's default device.
-        load: returns the model of a folder to be watched; takes patterns of keys that are ignored.
+        check_config: takes a configuration and the name of the checkpoint; returns the one for its loader.
+        load: returns the model of a folder in float32, at the trained size or at a height and width in pixels; takes
+            patterns of keys that may be surplus, None for all.
     """
 
     name: str
     find_mention: Callable[[Sidecars], str | None]
-    open: Callable[[Path, Size | None], ReferenceModel]
     files: tuple[str, str]
     check_config: Callable[[Mapping[str, Any], str], dict[str, Any]]
-    build: Callable[[Path], nn.Module]
-    load: Callable[[Path, Sequence[str]], ReferenceModel]
+    load: Callable[[Path, Size | None, Sequence[str] | None], ReferenceModel]
 
     def config_of(self, sidecars: Sidecars) -> Settings:
         """The configuration that its loader reads."""
         return sidecars.open_clip if self.name == "open_clip" else sidecars.config
-
-
-def check_counts(config: Settings, name: str, numbers: int) -> None:
-    """Check the numbers of layers, labels and others in a configuration before a package makes something for each.
-
-    Args:
-        config: the configuration that the package reads.
-        name: of the checkpoint in messages.
-        numbers: how many numbers all its weights have.
-
-    Raises:
-        CheckpointError: there are more layers than may be, or more of others than ``numbers``.
-    """
-
-    def walk(entry: str, value: Any) -> None:
-        for key, each in value.items() if isinstance(value, Mapping) else ():
-            walk(str(key), each)
-        for each in value if isinstance(value, list) else ():
-            walk(entry, each)
-        counts_layers = entry.endswith(LAYER_COUNTS)
-        if (counts_layers or entry.startswith(COUNTS)) and isinstance(value, int | float):
-            most = MAX_DEPTH if counts_layers else max(numbers, MAX_DEPTH)
-            if value > most:
-                raise CheckpointError(f"{name}: {entry} = {quote(value)} in {config.place}; expected at most {most:,}")
-
-    walk("", config)
-
-
-def open_reference(package: Package, folder: Path, size: Size | None = None) -> ReferenceModel:
-    """The package's model of a folder, in float32, opened from its files alone.
-
-    Raises:
-        CheckpointError: the package is not installed, or cannot open the folder.
-    """
-    import_package(package, "verifying")
-    with package_errors(package.name, f"cannot open {folder.name}"):
-        return package.open(folder, size)
 
 
 def import_package(package: Package, purpose: str) -> None:

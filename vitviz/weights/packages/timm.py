@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +11,6 @@ from typing import Any
 
 import torch
 from PIL import Image
-from torch import nn
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import listing, quote
@@ -50,19 +48,7 @@ def _preprocess(model: Any, image: Image.Image) -> torch.Tensor:
     return torch.as_tensor(transform(as_mode(image, channels)))[None]
 
 
-def _open(folder: Path, size: Size | None) -> ReferenceModel:
-    import timm
-
-    # torch's safe loader reads the weights, and timm looks up names of layers in its tables.
-    model: nn.Module = timm.create_model(f"local-dir:{folder}", pretrained=True)
-    model = model.eval().float().requires_grad_(False)
-    if size is not None:
-        # The preprocessing keeps the trained size.
-        model.set_input_size(img_size=size)  # type: ignore[operator]
-    return reference_of(model)
-
-
-# Entries of pretrained_cfg that the loader may see: none about sources of weights, none that change the classifier.
+# Entries of pretrained_cfg that the loader sees: none about sources of weights, none that change the classifier.
 CLASS_ENTRIES = ("label_names", "label_descriptions")
 SIZE_ENTRIES = ("input_size", "fixed_input_size", "pool_size", "classifier", "first_conv", "num_classes")
 PRETRAINED_ENTRIES = (
@@ -75,22 +61,11 @@ PRETRAINED_ENTRIES = (
 def _check_config(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     """A configuration for the same network, with its number of classes and channels stated."""
     import timm
-    from timm.models import build_model_with_cfg
 
     architecture = config.get("architecture")
     if not isinstance(architecture, str) or not timm.is_model(architecture.partition(".")[0]):
         raise CheckpointError(f"{name}: architecture = {quote(architecture)}: timm {timm.__version__} has none so")
-    arguments = config.get("model_args") or {}
-    stated = config.get("pretrained_cfg", config)
-    if not isinstance(arguments, Mapping) or not isinstance(stated, Mapping):
-        raise CheckpointError(f"{name}: model_args and pretrained_cfg in its config.json: expected objects")
-    factories = (timm.create_model, build_model_with_cfg)
-    reserved = {
-        parameter for factory in factories for parameter in inspect.signature(factory).parameters
-    } & arguments.keys()
-    if reserved:
-        problem = f"model_args.{', '.join(sorted(reserved))} in its config.json"
-        raise CheckpointError(f"{name}: {problem}: expected arguments of a network, and none of timm's loader")
+    arguments, stated = config.get("model_args") or {}, config.get("pretrained_cfg", config)
     if config.keys() == {"architecture"}:
         # Only the name is known: use timm's sizes, but no preprocessing, which may have been another one.
         default = timm.get_pretrained_cfg(architecture, allow_unregistered=True)
@@ -108,13 +83,6 @@ def _check_config(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {"architecture": architecture, "model_args": arguments, "pretrained_cfg": pretrained_cfg}
 
 
-def _build(folder: Path) -> nn.Module:
-    import timm
-
-    model: nn.Module = timm.create_model(f"local-dir:{folder}", pretrained=False)
-    return model
-
-
 def default_rule(architecture: str) -> PreprocessingRule:
     """How timm prepares pictures of three channels for an architecture by default."""
     from timm.models import get_pretrained_cfg
@@ -124,31 +92,27 @@ def default_rule(architecture: str) -> PreprocessingRule:
     return replace(rule_of_cfg(Settings(entries, source), source, 3), defaults=STATED_ENTRIES)
 
 
-def _load(folder: Path, ignore: Sequence[str]) -> ReferenceModel:
+def _load(folder: Path, size: Size | None, ignore: Sequence[str] | None) -> ReferenceModel:
+    import timm
+
     if ignore:
         raise CheckpointError(f"ignore = {listing(ignore)}: timm reads every key of a file; expected none")
-    stated, loaded = (
-        json.loads((folder / "config.json").read_text(encoding="utf-8"))["pretrained_cfg"],
-        _open(folder, None),
-    )
-    classes = stated.get("num_classes")
-    model: Any = loaded.module
+    # torch's safe loader reads the weights, and timm looks up names of layers in its tables.
+    model: Any = timm.create_model(f"local-dir:{folder}", pretrained=True)
+    model = model.eval().float().requires_grad_(False)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    stated = config.get("pretrained_cfg", config)
     if "input_size" not in stated:
         # timm's default for all models says nothing of this one.
         model.pretrained_cfg = {**model.pretrained_cfg, "input_size": None}
-    model_classes = getattr(model, "num_classes", None)
+    classes, model_classes = stated.get("num_classes"), getattr(model, "num_classes", None)
     # If the number of classes differs from that of the weights, timm leaves the classifier random.
     if classes is not None and model_classes != classes:
         raise CheckpointError(f"{quote(model_classes)} classes of timm's model; its config.json says {quote(classes)}")
-    return loaded
+    if size is not None:
+        # The preprocessing keeps the trained size.
+        model.set_input_size(img_size=size)
+    return reference_of(model)
 
 
-PACKAGE = Package(
-    "timm",
-    _find_mention,
-    _open,
-    ("config.json", "model.safetensors"),
-    _check_config,
-    _build,
-    _load,
-)
+PACKAGE = Package("timm", _find_mention, ("config.json", "model.safetensors"), _check_config, _load)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import partial
@@ -76,12 +76,6 @@ def _preprocess(folder: Path | None, channels: int, image: Image.Image) -> torch
     return rearrange(pixels[:, : rows * columns], order, row=rows, column=columns, height=patch, width=patch)
 
 
-def _open(folder: Path, size: Size | None) -> ReferenceModel:
-    with _silence():
-        model = _load(folder, "eager")
-    return reference_of(model, folder)
-
-
 def _wrapped_timm(model: Any) -> Any:
     """The model of timm in transformers' wrapper, with the entries of timm's configuration."""
     inner, config = model.timm_model, model.config
@@ -91,26 +85,17 @@ def _wrapped_timm(model: Any) -> Any:
     return inner
 
 
-def _load(folder: Path, attention: str | None, ignore: Sequence[str] | None = None) -> Any:
-    """The model of a folder.
-
-    Args:
-        folder: with configuration and weights.
-        attention: implementation of attention; None for the default.
-        ignore: patterns of surplus keys in the file that are allowed; None allows all.
-    """
+def _load(folder: Path, size: Size | None, ignore: Sequence[str] | None) -> ReferenceModel:
     cls = _model_class(folder)
     # A folder's `auto_map`, which names code of its own, is never read: the class is one of transformers.
     options = {"local_files_only": True, "weights_only": True, _dtype_argument(): torch.float32}
-    options |= {} if attention is None else {"attn_implementation": attention}
     options |= {} if ignore is None else {"use_safetensors": True}
-    model, report = cls.from_pretrained(folder, **options, output_loading_info=True)
-    missing = sorted(report["missing_keys"])
-    if missing and all("pooler." in key for key in missing):
-        # A pooler without weights in the file would be random.
-        model, report = cls.from_pretrained(folder, **options, output_loading_info=True, add_pooling_layer=False)
-        missing = sorted(report["missing_keys"])
-    if missing:
+    with _silence():
+        model, report = cls.from_pretrained(folder, **options, output_loading_info=True)
+        if report["missing_keys"] and all("pooler." in key for key in report["missing_keys"]):
+            # A pooler without weights in the file would be random.
+            model, report = cls.from_pretrained(folder, **options, output_loading_info=True, add_pooling_layer=False)
+    if missing := sorted(report["missing_keys"]):
         raise CheckpointError(f"{folder.name}: transformers finds no {listing(missing)} for its {cls.__name__}")
     surplus = sorted(report["unexpected_keys"])
     surplus = [key for key in surplus if not any(fnmatchcase(key, pattern) for pattern in ignore or ())]
@@ -121,7 +106,7 @@ def _load(folder: Path, attention: str | None, ignore: Sequence[str] | None = No
         )
     if getattr(model.config, "mask_ratio", None):
         model.config.mask_ratio = 0.0
-    return model.eval().requires_grad_(False)
+    return reference_of(model.eval().requires_grad_(False), folder)
 
 
 def _dtype_argument() -> str:
@@ -177,56 +162,6 @@ def _silence() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-# Entries about how and from where a model is loaded, and what it returns besides its output; not needed here.
-UNUSED_ENTRIES = (
-    *("_attn_implementation", "_attn_implementation_internal", "_attn_implementation_autoset", "attn_implementation"),
-    *("_name_or_path", "name_or_path", "_commit_hash", "dtype", "torch_dtype", "return_dict", "use_return_dict"),
-    *("output_attentions", "output_hidden_states", "transformers_version"),
-)
-# Entries that bring in other code or weights, with what they ask for.
-FORBIDDEN_ENTRIES = {
-    "auto_map": "code of its own, which vitviz never runs",
-    "quantization_config": "quantised weights, in which attention is not what the module's type says",
-    "use_pretrained_backbone": "weights of another checkpoint",
-}
-
-
-def _check_config(config: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The configuration, if it needs only transformers' own classes and the weights in the file."""
-
-    def walk(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            for key, problem in FORBIDDEN_ENTRIES.items():
-                if value.get(key):
-                    raise CheckpointError(f"{name}: {key} in its config.json asks for {problem}")
-            return {key: walk(each) for key, each in value.items() if key not in UNUSED_ENTRIES}
-        return [walk(each) for each in value] if isinstance(value, list) else value
-
-    return dict(walk(config))
-
-
-def _build(folder: Path) -> nn.Module:
-    cls = _model_class(folder)
-    with _silence():
-        model: nn.Module = cls(cls.config_class.from_pretrained(folder, local_files_only=True))
-    return model
-
-
-def _load_module(folder: Path, ignore: Sequence[str]) -> ReferenceModel:
-    with _silence():
-        model = _load(folder, None, ignore)
-    for parameter in model.parameters():
-        # Copy memory-mapped weights: truncating the file would otherwise end the process.
-        parameter.data = parameter.data.clone()
-    return reference_of(model)
-
-
 PACKAGE = Package(
-    "transformers",
-    _find_mention,
-    _open,
-    ("config.json", "model.safetensors"),
-    _check_config,
-    _build,
-    _load_module,
+    "transformers", _find_mention, ("config.json", "model.safetensors"), lambda config, _: dict(config), _load
 )
