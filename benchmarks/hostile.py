@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import cache, partial
@@ -27,13 +26,11 @@ from PIL import Image
 from benchmarks.visitor import API, Traffic, VisitError, Visitor
 from tests.support.clips import write_clip
 from tests.support.image_files import encoded
-from tests.support.pickles import write_archive
 from vitviz.ui.server.connections import raise_descriptors
 
-COLLIDING_KEYS, CLIP_FRAMES, CLIP_SIZE = 20_000, 900, (640, 360)
+CLIP_FRAMES, CLIP_SIZE = 900, (640, 360)
 # What one attack sends at once, and how long connections stay idle.
 MANY, IDLE_SECONDS = 150, 5.0
-HEADER = b'{"a":{"dtype":"F32","shape":[1048576,1048576],"data_offsets":[0,4398046511104]}}'
 
 
 @cache
@@ -41,28 +38,18 @@ def files() -> dict[str, bytes]:
     """What they upload."""
     picture, frame = Image.fromarray(np.zeros((7990, 7990), np.uint8)), np.zeros((*CLIP_SIZE[::-1], 3), np.uint8)
     with TemporaryDirectory() as name:
-        clip, pth = Path(name) / "clip.mp4", Path(name) / "colliding.pth"
+        clip = Path(name) / "clip.mp4"
         write_clip(clip, rate=30, codec="mpeg4", frames=[frame] * CLIP_FRAMES)
-        write_archive(pth, {number * (2**61 - 1) + 7: None for number in range(COLLIDING_KEYS)})
         return {
             # Padding on which a careless scan takes quadratic time; 64 million pixels; a clip of half a minute.
             "padded.jpg": b"\xff\xd8\xff\xe0\0\2" + b"\xff" * 400_000,
             "large.jpg": encoded(picture, "JPEG", quality=30),
             "clip.mp4": clip.read_bytes(),
-            # A dictionary whose keys all have one hash; a header that claims terabytes.
-            "colliding.pth": pth.read_bytes(),
-            "expanding.safetensors": struct.pack("<Q", len(HEADER)) + HEADER,
         }
 
 
 async def _picture(name: str, visitor: Visitor) -> None:
     await visitor.analyze(upload=await visitor.upload(name, files()[name]))
-
-
-async def _checkpoint(name: str, pages: int, visitor: Visitor) -> None:
-    """A checkpoint, from so many pages at once, whose runs wait for its opening."""
-    own = {"files": [await visitor.upload(name, files()[name])]}
-    await _at_once(pages, lambda: _on_another_page(visitor, "analyze", state=visitor.state, index=0, own=own))
 
 
 async def _file(name: str, times: int, visitor: Visitor) -> None:
@@ -96,7 +83,7 @@ async def _short_requests(visitor: Visitor) -> None:
 
 
 async def _refused(visitor: Visitor) -> None:
-    """Tiny uploads that are no pictures, and as many checkpoints that nobody can open."""
+    """Tiny uploads that are no pictures, and as many checkpoints, which nobody may open."""
 
     async def attack() -> None:
         upload = await visitor.upload("tiny.png", b"1")
@@ -157,8 +144,6 @@ ATTACKS: dict[str, Callable[[Visitor], Awaitable[object]]] = {
     "lossless": partial(_file, "picture", 12),
     "pages": partial(_file, "page", 8),
     "clip": partial(_picture, "clip.mp4"),
-    "colliding": partial(_checkpoint, "colliding.pth", 24),
-    "expanding": partial(_checkpoint, "expanding.safetensors", 1),
     "comparisons": _comparisons,
     "maps": _short_requests,
     "refused": _refused,

@@ -1,7 +1,7 @@
 """Many visitors at once, against the app in its own process: ``python -m benchmarks.load``.
 
-Every visitor uploads their own picture, fetches the data of the explorer, opens their own model, returns to the bundled
-one, and leaves; some leave halfway. What they are shown is compared with the library's results for their picture. They
+Every visitor uploads their own picture, fetches the data of the explorer, asks for finer patches, returns to the first
+ones, and leaves; some leave halfway. What they are shown is compared with the library's results for their picture. They
 come beside hostile visitors, and twice more without these. The memory of the app with all its processes must stay
 within its budget and must have stopped growing, and no analysis of theirs may expire.
 """
@@ -26,7 +26,7 @@ import numpy as np
 import psutil
 
 from benchmarks.hostile import ATTACKS, attack
-from benchmarks.load_guests import BUNDLED, Guest, deviation, guests, random_picture
+from benchmarks.load_guests import FINER, Guest, deviation, guests, random_picture
 from benchmarks.load_tally import ALONE, BUDGET_BYTES, Tally, tables
 from benchmarks.visitor import LimitReachedError, Traffic, VisitError, Visitor
 from tests.driver import app_process
@@ -100,7 +100,7 @@ async def _alone(traffic: Traffic, guest: Guest, tally: Tally) -> None:
         await visitor.analyze(upload=await visitor.upload(guest.name, guest.picture))
         # The first analysis is slower, since it fills caches.
         tally.analyses[ALONE] = visitor.seconds[1:]
-        await _check(visitor, guest, BUNDLED, tally)
+        await _check(visitor, guest, None, tally)
 
 
 async def _wave(traffic: Traffic, visitors: Sequence[Guest], plan: Namespace, tally: Tally, name: str) -> None:
@@ -135,18 +135,17 @@ async def _visit(visitor: Visitor, guest: Guest, number: int, plan: Namespace, t
     await rest()
     await visitor.analyze(upload=await visitor.upload(guest.name, guest.picture))
     tally.analyses.setdefault(name, []).append(visitor.seconds[0])
-    await _check(visitor, guest, BUNDLED, tally)
+    await _check(visitor, guest, None, tally)
     await rest()
-    own_model = {"files": [await visitor.upload("own.safetensors", guest.model_file)]}
     if number % LEAVE_EVERY == LEAVE_EVERY - 1:
         with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(visitor.analyze(own=own_model), random.uniform(0, 0.5))
+            await asyncio.wait_for(visitor.analyze(resolution=FINER), random.uniform(0, 0.5))
         return
-    await visitor.analyze(own=own_model)
-    await _check(visitor, guest, "own", tally)
+    await visitor.analyze(resolution=FINER)
+    await _check(visitor, guest, FINER, tally)
     await rest()
-    await visitor.analyze(model=BUNDLED)
-    await _check(visitor, guest, BUNDLED, tally)
+    await visitor.analyze(resolution=None)
+    await _check(visitor, guest, None, tally)
 
 
 @asynccontextmanager
@@ -162,21 +161,21 @@ async def _open_page(traffic: Traffic, tally: Tally, guest: Guest) -> AsyncItera
         tally.errors.append(f"{guest.name}: {type(error).__name__} at {error.request.url.path}: {error}")
 
 
-async def _check(visitor: Visitor, guest: Guest, model: str, tally: Tally) -> None:
+async def _check(visitor: Visitor, guest: Guest, pixels: int | None, tally: Tally) -> None:
     """Fetch the data of the explorer, and compare it with the library's.
 
     Raises:
-        VisitError: it is that of another picture or model, cannot be fetched, or has expired.
+        VisitError: it is that of another picture or input, cannot be fetched, or has expired.
     """
     name, shown = visitor.facts["name"], visitor.facts["predictions"][0]
-    analysis = guest.analyses[model]
+    analysis = guest.analyses[pixels]
     best, trace = analysis.predictions(1)[0], analysis.trace
     if (name, shown["label"]) != (guest.name, best.label) or abs(shown["probability"] - best.probability) > 1e-4:
-        raise VisitError(f"{model}: {shown} of {name}, expected {best}")
+        raise VisitError(f"{pixels}: {shown} of {name}, expected {best}")
     layer, head, token = map(random.randrange, (trace.layers, trace.heads, trace.layout.token_count))
     distance = deviation(await visitor.file(f"layer {layer}"), analysis, layer, head, token)
     if not distance <= 1:
-        raise VisitError(f"{model}, layer {layer}: off by {distance:.3g} times what the format allows")
+        raise VisitError(f"{pixels}, layer {layer}: off by {distance:.3g} times what the format allows")
     tally.rows_checked += 1
 
 

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 from PIL import Image
 from safetensors.torch import load as read_tensors
 
 import vitviz
-from benchmarks.networks import Shape, vitviz_model
 from tests.support.image_files import encoded
 from vitviz import Analysis
-from vitviz.weights import save_checkpoint
 
-# The name of the bundled model in the state of the page.
-BUNDLED = ""
 # The relative error of a product of two float16 factors, with significands of eleven bits; half of float16's smallest
 # step.
 HALF_PRECISION_ERROR, HALF_SMALLEST_STEP = 2**-10 + 2**-22, 2**-25
-# How many different models the visitors upload.
-OWN_MODELS, OWN_SHAPE = 3, Shape("own", 64, 4, 64, 2, depth=2, classes=10)
+# The resolution of their second analysis, in pixels.
+FINER = 168
 
 
 @dataclass(frozen=True)
@@ -32,14 +26,12 @@ class Guest:
 
     Args:
         name, picture: the name and content of the picture's file.
-        model_file: the content of the model's file.
-        analyses: the library's, by model: :data:`BUNDLED`, or ``"own"`` for the visitor's model.
+        analyses: the library's by resolution; None for the model's own.
     """
 
     name: str
     picture: bytes
-    model_file: bytes
-    analyses: dict[str, Analysis]
+    analyses: dict[int | None, Analysis]
 
 
 def deviation(pack: bytes, analysis: Analysis, layer: int, head: int, token: int) -> float:
@@ -63,17 +55,11 @@ def deviation(pack: bytes, analysis: Analysis, layer: int, head: int, token: int
 def guests(count: int, seed: int = 0) -> list[Guest]:
     """Visitors, each with a different picture."""
     bundled, generator = vitviz.load(), np.random.default_rng(seed)
-    own_models = []
-    with TemporaryDirectory() as folder:
-        for number in range(OWN_MODELS):
-            file = Path(folder) / f"own-{number}.safetensors"
-            save_checkpoint(file, vitviz_model(OWN_SHAPE, seed=seed + number))
-            own_models.append((vitviz.load(file), file.read_bytes()))
     visitors = []
     for number in range(count):
-        picture, (model, model_file) = random_picture(generator), own_models[number % OWN_MODELS]
-        analyses = {BUNDLED: vitviz.analyze(picture, bundled), "own": vitviz.analyze(picture, model)}
-        visitors.append(Guest(f"guest-{number}.png", picture, model_file, analyses))
+        picture = random_picture(generator)
+        analyses = {pixels: vitviz.analyze(picture, bundled, resolution=pixels) for pixels in (None, FINER)}
+        visitors.append(Guest(f"guest-{number}.png", picture, analyses))
     return visitors
 
 

@@ -97,13 +97,12 @@ class Visitor:
                 with suppress(LimitReachedError, httpx.HTTPError, VisitError):
                     await visitor.request("POST", "/end", json={"page": visitor.page})
 
-    async def analyze(self, *, upload: Any = None, own: Any = None, **view: Any) -> None:
+    async def analyze(self, *, upload: Any = None, **view: Any) -> None:
         """Analyse another picture, model or input, and show it.
 
         Args:
             upload: a picture, as :meth:`upload` returns it.
-            own: a checkpoint: its ``files``, or its name on the ``hub``.
-            view: other changes of the view, such as its ``model``.
+            view: other changes of the view, such as its ``resolution``.
 
         Raises:
             VisitError: it cannot be analysed; the message is the page's.
@@ -111,7 +110,7 @@ class Visitor:
         picture = {} if upload is None else {"picture": upload["picture"]}
         state = {**self.state, "views": [{**self.state["views"][0], **picture, **view}]}
         started = time.monotonic()
-        reply = await self.run("analyze", state=state, index=0, is_new=upload is not None, own=own)
+        reply = await self.run("analyze", state=state, index=0, is_new=upload is not None)
         self.seconds.append(time.monotonic() - started)
         self.state, self.facts = reply["state"], reply["views"][0]
 

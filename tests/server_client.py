@@ -78,10 +78,10 @@ def running_here(
         model: the model with which its page opens.
         folder: the folder for its files.
         environment: a ``MonkeyPatch``.
-        server_settings: settings of the server; the defaults without it.
+        server_settings: settings of the server; without it, a proxy of this machine tells its visitors apart.
     """
     environment.setenv("GRADIO_TEMP_DIR", str(folder))
-    app = build_demo(model, server_settings or ServerSettings())
+    app = build_demo(model, server_settings or ServerSettings(shared=False, trusted_proxies=("loopback",)))
     address = serve(app, block=False, quiet=True)
     yield RunningApp(address.replace("localhost", "127.0.0.1"), app, folder)
     close(app)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -49,11 +50,11 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Model, dict[str, obj
     started = []
 
     class Demo:
-        def __init__(self, model: Model, server_settings: ServerSettings) -> None:
-            self.model, self.server_settings = model, server_settings
+        def __init__(self, model: Model, server_settings: ServerSettings, others: Sequence[str]) -> None:
+            self.model, self.server_settings, self.others = model, server_settings, others
 
     def serve(demo: Demo, **options: object) -> None:
-        started.append((demo.model, options))
+        started.append((demo.model, {**options, "others": demo.others} if demo.others else options))
 
     monkeypatch.setattr("vitviz.ui.build_demo", Demo)
     monkeypatch.setattr("vitviz.ui.serve", serve)

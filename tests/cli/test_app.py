@@ -54,3 +54,6 @@ def test_the_app_opens_with_the_checkpoint_that_it_is_told(
     assert launched[1][0].network.config.heads == 2
     assert main(["app", "--checkpoint", str(tmp_path / "gone")]) == 2
     assert len(launched) == 2
+    # The further ones are for its menu.
+    assert main(["app", str(checkpoint), "dino_vits16", "hf:a/b"]) == 0
+    assert launched[2][0].name == "small" and launched[2][1]["others"] == ["dino_vits16", "hf:a/b"]

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import json
-import pickle
-import pickletools
 import random
-import re
 import struct
-import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import numpy as np
-import torch
-from safetensors.torch import save
 
 from tests.fuzz.mutations import Units
 from tests.support.hostile_pieces import FORMATS, jpeg_with, png_with, raw_profile, segment
@@ -101,113 +91,6 @@ def pictures() -> list[Seed]:
         Seed("x.gif", split_bytes(FORMATS["gif"], 8)),
         Seed("x.tif", split_bytes(FORMATS["tif"], 12)),
         Seed("x.bmp", split_bytes(FORMATS["bmp"], 4)),
-    ]
-
-
-# Checkpoints.
-
-
-def state() -> dict[str, torch.Tensor]:
-    """Two layers of a small network with timm's names."""
-    chance = torch.Generator().manual_seed(0)
-    shapes = {"cls_token": (1, 1, 8), "pos_embed": (1, 5, 8), "patch_embed.proj.weight": (8, 3, 4, 4)}
-    for layer in range(2):
-        shapes |= {f"blocks.{layer}.attn.qkv.weight": (24, 8), f"blocks.{layer}.mlp.fc1.weight": (16, 8)}
-    return {key: torch.randn(shape, generator=chance) for key, shape in shapes.items()}
-
-
-def torch_seed(protocol: int) -> Seed:
-    """An archive of torch.save, whose pickle is changed opcode by opcode."""
-    stream = io.BytesIO()
-    torch.save({"model": state(), "epoch": 3, "args": {"a": [1.5, None, (1, 2)]}}, stream, pickle_protocol=protocol)
-    with zipfile.ZipFile(stream) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    name = next(name for name in members if name.endswith("data.pkl"))
-    starts = [place or 0 for _, _, place in pickletools.genops(members[name])]
-    units = [members[name][start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
-
-    def build(units: Units) -> bytes:
-        return zipped({**members, name: b"".join(units)}, zipfile.ZIP_STORED)
-
-    return Seed("x.pth", units, build)
-
-
-def zipped(members: dict[str, bytes], method: int) -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", method) as archive:
-        for name, content in members.items():
-            archive.writestr(zipfile.ZipInfo(name), content, method)
-    return stream.getvalue()
-
-
-def saved(tensors: dict[str, torch.Tensor], **options: object) -> bytes:
-    stream = io.BytesIO()
-    torch.save(tensors, stream, **options)  # type: ignore[arg-type]
-    return stream.getvalue()
-
-
-def words(text: bytes) -> Units:
-    """A text as words, numbers and single marks."""
-    return re.findall(rb"\w+|\W", text)
-
-
-def safetensors_seed() -> Seed:
-    content = save(state(), {"format": "pt", "a": "b"})
-    length = int.from_bytes(content[:8], "little")
-
-    def build(units: Units) -> bytes:
-        header = b"".join(units)
-        return struct.pack("<Q", len(header)) + header + content[8 + length :]
-
-    return Seed("x.safetensors", words(content[8 : 8 + length]), build)
-
-
-def npz_seed(method: int) -> Seed:
-    """Arrays whose headers are changed."""
-    stream = io.BytesIO()
-    np.savez(stream, **{"a": np.ones((2, 3), "f4"), "b": np.zeros(4, "i8"), "c": np.array("text")})
-    with zipfile.ZipFile(stream) as archive:
-        first = archive.read("a.npy")
-    units = [b"\x93NUMPY\1\0", *words(first[10:128]), first[128:]]
-
-    def build(units: Units) -> bytes:
-        header = b"".join(units[1:-1])
-        content = b"".join([*units[:1], struct.pack("<H", len(header) % 2**16), header, *units[-1:]])
-        return zipped({"a.npy": content, "b.npy": first}, method)
-
-    return Seed("x.npz", units, build)
-
-
-def members_seed() -> Seed:
-    """An archive whose number of members is changed."""
-    names = [f"w{index}.npy".encode() for index in range(20)]
-
-    def build(units: Units) -> bytes:
-        empty = b"\x93NUMPY\1\0\x36\0{'descr': '<f4', 'fortran_order': False, 'shape': (0,)}"
-        names = {f"{index}{unit.decode('latin-1')[:200]}": empty for index, unit in enumerate(units[:20_000])}
-        return zipped(names, zipfile.ZIP_STORED)
-
-    return Seed("x.npz", names, build)
-
-
-def json_seed(name: str, value: object) -> Seed:
-    return Seed(name, words(json.dumps(value).encode()))
-
-
-def checkpoints() -> list[Seed]:
-    legacy = saved(state(), _use_new_zipfile_serialization=False)
-    index = {"metadata": {"total_size": 36}, "weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}
-    return [
-        *map(torch_seed, (2, 4)),
-        Seed("raw.pth", split_bytes(saved({"w": torch.ones(4)}), 16)),
-        Seed("legacy.pth", split_bytes(legacy[:2000], 8), lambda units: b"".join(units) + legacy[2000:]),
-        Seed("bare.pth", split_bytes(pickle.dumps({"a": [1, 2.5, "b"]}, 0), 4)),
-        safetensors_seed(),
-        npz_seed(zipfile.ZIP_STORED),
-        npz_seed(zipfile.ZIP_DEFLATED),
-        members_seed(),
-        json_seed("model.safetensors.index.json", index),
-        json_seed("config.json", {"model_type": "vit", "hidden_size": 8, "id2label": {"0": "a"}, "x": [1.5, None]}),
     ]
 
 

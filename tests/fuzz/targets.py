@@ -59,11 +59,9 @@ class Target:
 def worker() -> Any:
     """A worker whose children get a few seconds."""
     from vitviz.images import isolated_pictures
-    from vitviz.weights import isolated_models
     from vitviz.worker import shared_worker
 
     isolated_pictures.LIMITS = replace(isolated_pictures.LIMITS, cpu_seconds=CHILD_SECONDS)
-    isolated_models.MODEL_LIMITS = replace(isolated_models.MODEL_LIMITS, cpu_seconds=CHILD_SECONDS)
     return shared_worker()
 
 
@@ -90,16 +88,6 @@ def open_picture(name: str, content: bytes) -> object:
         arguments = (path, name, None, "apply")
         with isolated_pictures.unopened(worker(), reader, arguments, name, isolated_pictures.LIMITS) as picture:
             return len(picture.decode().png())
-
-
-def open_checkpoint(name: str, content: bytes, **options: Any) -> object:
-    """Read a checkpoint in a child, as the app does."""
-    from vitviz.weights.isolated_models import open_checkpoint
-
-    with tempfile.TemporaryDirectory() as folder, no_failure():
-        path = Path(folder, name)
-        path.write_bytes(content)
-        return open_checkpoint(worker(), path.parent if name == "config.json" else path, 2**28, **options)
 
 
 @cache
@@ -202,13 +190,11 @@ def open_hurt(name: str, content: bytes) -> object:
     hurt = CORPUS[name]
     if hurt.file == TEXT:
         return check_value("", content.decode())
-    is_picture = hurt.file.endswith((".jpg", ".png"))
-    return open_picture(hurt.file, content) if is_picture else open_checkpoint(hurt.file, content, **hurt.options)
+    return open_picture(hurt.file, content)
 
 
 TARGETS: dict[str, Target] = {
     "pictures": Target(formats.pictures, open_picture, 20.0, 1.0, 5e8),
-    "checkpoints": Target(formats.checkpoints, open_checkpoint, 20.0, 4.0, 1e8, 200),
     "corpus": Target(None, open_hurt, 20.0, 2.0, 5e8),
     "values": Target(None, check_value, 20.0, 4.0, 1e8, 200),
 }

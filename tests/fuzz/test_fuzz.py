@@ -26,7 +26,7 @@ from vitviz import VitvizError
 
 pytestmark = [pytest.mark.hostile, pytest.mark.process]
 
-CHANGED = ("pictures", "checkpoints", "values")
+CHANGED = ("pictures", "values")
 HOUR = 3600
 
 
@@ -36,8 +36,8 @@ def imported() -> None:
     TARGETS["values"].run("", {})
 
 
-# One of each kind, whose child ends by a refusal, by its time and by its memory.
-ONE_OF_EACH = ("profiles", "names", "layers that share a tensor", "dimensions", "headers of arrays", "schemes")
+# One of each kind.
+ONE_OF_EACH = ("profiles", "schemes")
 EVERY = [name if name in ONE_OF_EACH else pytest.param(name, marks=pytest.mark.long) for name in CORPUS]
 
 
@@ -57,7 +57,7 @@ def check_findings(target: str, found: Iterator[tuple[int, str]]) -> int:
     return len(cases)
 
 
-@pytest.mark.parametrize(("target", "count"), [("pictures", 7), ("checkpoints", 7), ("values", 24)])
+@pytest.mark.parametrize(("target", "count"), [("pictures", 7), ("values", 24)])
 def test_random_changes_get_a_legal_answer(target: str, count: int) -> None:
     assert check_findings(target, findings(target, SEED, 0, count)) == count
 

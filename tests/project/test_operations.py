@@ -31,7 +31,7 @@ from starlette.routing import Route
 
 import vitviz
 from benchmarks import load, memory_table
-from benchmarks.load_guests import BUNDLED, Guest, guests
+from benchmarks.load_guests import Guest, guests
 from benchmarks.load_tally import Tally, tables
 from benchmarks.visitor import LimitReachedError, Traffic, VisitError, Visitor, start_of
 from tests.driver import click_patch, expect_map, opened_page, show_default, upload
@@ -123,7 +123,7 @@ def served(bundled: Model, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("GRADIO_ROOT_PATH", SUB_PATH)
         environment.setenv("GRADIO_TEMP_DIR", str(tmp_path_factory.mktemp("gradio")))
-        app = build_demo(bundled, ServerSettings())
+        app = build_demo(bundled, ServerSettings(trusted_proxies=("loopback",)))
         direct = serve(app, block=False, quiet=True)
         first = kept_files()
         others: list[str] = []
@@ -271,9 +271,9 @@ def test_a_mixup_of_visitors_results_is_detected(served: Served, visitors: list[
     one, other = visitors
     assert one.picture != other.picture
     with pytest.raises(VisitError, match="times what the format allows"):
-        shown, others = one.analyses[BUNDLED], other.analyses[BUNDLED]
+        shown, others = one.analyses[None], other.analyses[None]
         mixed = Analysis(shown.model, shown.prepared, shown.logits, others.trace)
-        tally_of(served, replace(one, analyses={**one.analyses, BUNDLED: mixed}))
+        tally_of(served, replace(one, analyses={**one.analyses, None: mixed}))
 
 
 def test_a_visitor_who_leaves_midway_leaves_no_job(served: Served, visitors: list[Guest]) -> None:
@@ -291,7 +291,7 @@ def test_a_refusal_of_the_app_is_an_error_of_the_visit(served: Served) -> None:
         async with Visitor.visiting(traffic_to(served)) as visitor:
             with pytest.raises(VisitError, match=r"40[34]"):
                 await visitor.file("../../etc/passwd")
-            await visitor.analyze(own={"files": [{"path": "/etc/passwd"}]})
+            await visitor.run("analyze", state=visitor.state, index=0, own={"files": [{"path": "/etc/passwd"}]})
 
     with pytest.raises(VisitError, match="not uploaded here"):
         run_in_thread(ask())

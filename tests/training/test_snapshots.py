@@ -23,8 +23,8 @@ from vitviz.ui.handlers import Handlers
 from vitviz.ui.models import ModelChoice, open_choice
 from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import AnalysisService
-from vitviz.weights import find_snapshots, open_snapshot
-from vitviz.weights.snapshots import snapshot_path
+from vitviz.weights import open_snapshot
+from vitviz.weights.snapshots import find_snapshots, snapshot_path
 
 pytestmark = pytest.mark.slow
 
@@ -152,14 +152,14 @@ def test_uploaded_states_are_one_model_as_long_as_it_is_used(run: Path, tmp_path
     bench = AnalysisService(model, ServerSettings(model_bytes=model.nbytes + 1))
     for step in (*STEPS[:2], *STEPS[:2]):
         # Only the newest state is in the cache, so the files are linked again.
-        assert on_loop(bench.model(choice._replace(step=step))).step == step
+        assert on_loop(bench.models.open(choice._replace(step=step))).step == step
     with pytest.raises(CheckpointError, match="no snapshot of training step 7"):
-        on_loop(bench.model(choice._replace(step=7)))
+        on_loop(bench.models.open(choice._replace(step=7)))
 
 
 def test_a_server_of_one_model_shows_its_states(run: Path) -> None:
-    bench = AnalysisService(vitviz.load(run), ServerSettings(models="start"))
-    assert on_loop(bench.model(bench.choice("", 20))).step == 20
+    bench = AnalysisService(vitviz.load(run), ServerSettings(shared=True))
+    assert on_loop(bench.models.open(bench.models.choice("", 20))).step == 20
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ def test_a_model_that_has_to_be_downloaded_is_opened_first(
         on_loop(endpoints(service).analyze(upload, "dino_vits16"))
     # One that cannot be opened says so in the words of the page.
     sentence = "timm/vit: not completely in the cache (HF_HUB_CACHE), and offline"
-    monkeypatch.setattr(service, "model", failing(vitviz.CheckpointError(sentence)))
+    monkeypatch.setattr(service.models, "open", failing(vitviz.CheckpointError(sentence)))
     with pytest.raises(AppError) as error:
         on_loop(endpoints(service).open("dino_vits16"))
     assert error.value.message == sentence
@@ -94,11 +94,11 @@ def test_the_model_of_the_start_is_asked_by_its_name(make_model: MakeModel, uplo
         on_loop(api_of.maps(answer["id"], [{"method": "relevance", "parameters": {"target": 1}}]))
 
 
-def test_where_only_the_first_model_may_be_opened_no_other_is_offered(make_model: MakeModel, upload: Any) -> None:
-    api_of = endpoints(AnalysisService(make_model(), ServerSettings(models="start")))
-    assert [each["name"] for each in on_loop(api_of.models())] == ["small"]
-    with pytest.raises(AppError, match="model = 'vitviz-photos': expected a name that /models lists"):
-        on_loop(api_of.analyze(upload, "vitviz-photos"))
+def test_a_shared_app_offers_the_models_of_its_operator(make_model: MakeModel, upload: Any) -> None:
+    api_of = endpoints(AnalysisService(make_model(), ServerSettings(shared=True)))
+    assert [each["name"] for each in on_loop(api_of.models())] == ["small", "vitviz-photos"]
+    with pytest.raises(AppError, match="model = 'dino_vits16': expected a name that /models lists"):
+        on_loop(api_of.analyze(upload, "dino_vits16"))
 
 
 def test_maps_that_take_too_long_end(service: AnalysisService, upload: Any, monkeypatch: pytest.MonkeyPatch) -> None:

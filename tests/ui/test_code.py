@@ -24,7 +24,6 @@ from vitviz.ui.handlers import Handlers
 from vitviz.ui.pictures import Upload
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import PageState, View
-from vitviz.weights.text_tower import open_text_tower
 
 pytestmark = pytest.mark.parity
 OWN = "mine & yours.safetensors"
@@ -176,10 +175,6 @@ def test_a_snapshot_is_opened_by_its_step(make_model: MakeModel, tmp_path: Path)
 
 def test_a_text_is_read_by_the_checkpoint_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_transformers(tmp_path / "clip", "CLIP")
-    # In this process, which can import what it is made with.
-    monkeypatch.setattr(
-        "vitviz.ui.server.text_towers.IsolatedTower", lambda worker, model, most: open_text_tower(model)
-    )
     model = replace(vitviz.load(tmp_path / "clip"), name=str(tmp_path / "clip"))
     handlers = Handlers(AnalysisService(model))
     words = 'a "cat"\\'

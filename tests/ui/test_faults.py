@@ -12,6 +12,7 @@ from tests.support.makers import MakeModel
 from tests.support.visits import Visit, on_loop
 from tests.towers import make_transformers
 from vitviz import load, save_checkpoint
+from vitviz.attribution.requests import TextPrompt
 from vitviz.errors.kinds import CheckpointError, ImageError, LimitError
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.models import ModelChoice
@@ -51,13 +52,13 @@ def test_a_model_whose_file_is_gone_goes_on_and_is_missed_when_it_is_opened_agai
     bench, path = AnalysisService(make_model()), tmp_path / "mine.safetensors"
     save_checkpoint(path, make_model(register_tokens=2))
     choice = ModelChoice("", (str(path),))
-    model = on_loop(bench.model(choice))
+    model = on_loop(bench.models.open(choice))
     path.unlink()
-    _, analysis = on_loop(bench.analyze(on_loop(bench.model(choice)), picture, "squash"))
+    _, analysis = on_loop(bench.analyze(on_loop(bench.models.open(choice)), picture, "squash"))
     assert analysis.map("relevance").values.isfinite().all()
-    bench.models.discard(lambda kept: kept is model)
+    bench.models.kept.discard(lambda kept: kept is model)
     with pytest.raises(CheckpointError, match=r"mine.safetensors: no longer kept on this server; upload it again"):
-        on_loop(bench.model(choice))
+        on_loop(bench.models.open(choice))
     assert model.labels == analysis.model.labels
 
 
@@ -66,9 +67,9 @@ def test_a_text_tower_whose_files_are_gone_is_an_error_in_words(picture: Upload,
     model = load(tmp_path / "clip")
     bench = AnalysisService(model)
     shutil.rmtree(tmp_path / "clip")
+    uid, analysis = on_loop(bench.analyze(model, picture, model.preprocessing.fit))
     with pytest.raises(CheckpointError):
-        on_loop(bench.towers.target(model, "a cat"))
-    _, analysis = on_loop(bench.analyze(model, picture, model.preprocessing.fit))
+        on_loop(bench.target_of(uid, TextPrompt("a cat")))
     assert analysis.rollout().values.sum() > 0
 
 

@@ -33,7 +33,10 @@ def _nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def demo_of(start: Callable[..., Any] = lambda **_: (None, "", None)) -> Any:
     blocks = SimpleNamespace(server=None)
-    return SimpleNamespace(launch=start, get_blocks=lambda: blocks, rules=HostRules.of(), handlers=Mock())
+    settings = ServerSettings()
+    return SimpleNamespace(
+        launch=start, get_blocks=lambda: blocks, rules=HostRules.of(), handlers=Mock(), server_settings=settings
+    )
 
 
 def test_gradio_sees_neither_proxies_nor_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,23 +154,21 @@ def test_the_package_of_tools_logs_nothing() -> None:
     assert not logging.getLogger("mcp.server.lowlevel.server").isEnabledFor(logging.CRITICAL)
 
 
-@pytest.mark.parametrize(
-    ("host", "uploads", "is_refused"),
-    [("0.0.0.0", "all", True), ("0.0.0.0", "safetensors", False), ("127.0.0.1", "all", False), (None, "all", False)],
-)
-def test_without_a_limit_of_memory_the_app_is_for_this_machine_or_for_safetensors(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    host: str | None,
-    uploads: str,
-    is_refused: bool,
+def test_without_a_limit_of_memory_the_app_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(launch, "IS_LINUX", False)
+    assert launch.serve(demo_of()) == ""
+    assert "no limit of memory" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("shared", "host", "refuses_proxies"),
+    [(None, "127.0.0.1", True), (False, "127.0.0.1", False), (None, "0.0.0.0", False)],
+)
+def test_nothing_behind_a_proxy_becomes_shared_unnoticed(shared: bool | None, host: str, refuses_proxies: bool) -> None:
     demo = demo_of()
-    demo.handlers.service.server_settings = ServerSettings(uploads=uploads)
-    if is_refused:
-        with pytest.raises(ConfigError, match="VITVIZ_UPLOADS=safetensors, or 127"):
-            launch.serve(demo, server_name=host)
-    else:
-        assert launch.serve(demo, server_name=host) == ""
-        assert "no limit of memory" in capsys.readouterr().out
+    demo.server_settings = ServerSettings(shared=shared)
+    launch.serve(demo, server_name=host, quiet=True)
+    assert demo.rules.refuses_proxies == refuses_proxies
+    assert demo.handlers.service.models.is_shared == (host == "0.0.0.0")

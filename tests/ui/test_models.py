@@ -15,9 +15,9 @@ import vitviz
 from tests.parity.timm_cases import TOLD, make
 from vitviz.errors.kinds import CheckpointError
 from vitviz.ui.facts import assumed_sentence, model_facts
-from vitviz.ui.models import ModelChoice, menu, open_choice, require_safetensors
+from vitviz.ui.models import ModelChoice, menu, open_choice
 from vitviz.ui.service import AnalysisService
-from vitviz.weights import BUNDLED, ZOO, Model, save_checkpoint
+from vitviz.weights import BUNDLED, ZOO, Model
 
 pytestmark = pytest.mark.parity
 
@@ -49,19 +49,19 @@ def test_uploaded_files_are_read_together_and_a_message_names_them_and_no_folder
 
 def test_what_the_menu_offers(bundled: Model) -> None:
     assert open_choice(ModelChoice(BUNDLED[0])).name == BUNDLED[0]
-    offered = menu(bundled)
+    offered = menu(bundled, {})
     assert [each["id"] for each in offered] == ["", *ZOO] and offered[0]["title"] == bundled.name
     assert all(each["megabytes"] == ZOO[each["id"]].megabytes for each in offered[1:] if each["megabytes"])
-    assert menu(bundled, "start") == offered[:1] and offered[0]["family"] == "vitviz"
+    assert menu(bundled, {}, opens_any=False) == offered[:1] and offered[0]["family"] == "vitviz"
 
 
 def test_a_file_stands_under_the_family_that_it_is_of(tmp_path: Path, bundled: Model) -> None:
     make(tmp_path)
     (tmp_path / "model.pth").rename(tmp_path / "mine.pth")
-    first = menu(vitviz.load(tmp_path / "mine.pth", **TOLD))[0]
+    first = menu(vitviz.load(tmp_path / "mine.pth", **TOLD), {})[0]
     assert (first["title"], first["family"]) == ("mine", "timm ViT, DeiT, MAE, SigLIP, CLIP")
     # One of the list stands there once, as it is called there.
-    offered = menu(replace(bundled, name="dino_vits16"))
+    offered = menu(replace(bundled, name="dino_vits16"), {})
     assert (offered[0]["title"], offered[0]["family"]) == (ZOO["dino_vits16"].title, ZOO["dino_vits16"].family)
     assert "dino_vits16" not in [each["id"] for each in offered]
 
@@ -71,15 +71,15 @@ def test_a_checkpoint_of_ones_own_has_an_id_that_nobody_can_guess(bundled: Model
         [ModelChoice("", (name,), name=name) for name in ("a.pth", "b.pth", "c.pth")],
         AnalysisService(bundled),
     )
-    keys = list(map(service.name, own))
+    keys = list(map(service.models.name, own))
     assert len(set(keys)) == 3 and all(re.fullmatch(r"own:[\w-]{22}", key) for key in keys)
     # The same files are the same model.
-    assert service.name(own[0]) == keys[0] and service.choice(keys[1], 3) == own[1]._replace(step=3)
-    assert service.name(ModelChoice("hf:a/b")) == "hf:a/b"
+    assert service.models.name(own[0]) == keys[0] and service.models.choice(keys[1], 3) == own[1]._replace(step=3)
+    assert service.models.name(ModelChoice("hf:a/b")) == "hf:a/b"
     # Another visitor's id of it says nothing.
-    assert service.own_models.key(own[0], "ben") != keys[0].removeprefix("own:")
+    assert service.models.own.key(own[0], "ben") != keys[0].removeprefix("own:")
     with pytest.raises(CheckpointError, match="open it again under Model"):
-        service.choice("own:" + "a" * 22)
+        service.models.choice("own:" + "a" * 22)
 
 
 def test_what_is_assumed_is_told(tmp_path: Path, make_model: Callable[..., Model]) -> None:
@@ -97,13 +97,3 @@ def test_what_is_assumed_is_told(tmp_path: Path, make_model: Callable[..., Model
     assert "32×32, crop to 0.9, " in named.assumptions[0]
     known = make_model()
     assert known.assumptions == () and model_facts("", "mine", known)["assumptions"] == assumed_sentence(known) == ""
-
-
-def test_weights_are_safetensors_by_their_content(tmp_path: Path, make_model: Callable[..., Model]) -> None:
-    save_checkpoint(tmp_path / "own.safetensors", make_model())
-    (tmp_path / "config.json").write_text("[]")
-    files = [str(tmp_path / name) for name in ("own.safetensors", "config.json")]
-    require_safetensors(files)
-    torch.save({}, tmp_path / "other.safetensors")
-    with pytest.raises(CheckpointError, match=r"^other\.safetensors: this server opens weights as safetensors alone"):
-        require_safetensors([*files, str(tmp_path / "other.safetensors")])

@@ -37,7 +37,6 @@ from vitviz.ui.links import PRIVATE_CHECKPOINT
 from vitviz.ui.pictures import EXPIRED, Upload
 from vitviz.ui.runs import PageRuns
 from vitviz.ui.server import decoding
-from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import NO_TARGET, AnalysisService
 from vitviz.ui.state import MISSING_MODEL, PageState, View
 
@@ -121,7 +120,8 @@ def test_what_a_link_asks_for_and_cannot_be_is_said_and_replaced(visit: Visit, s
 @pytest.mark.parametrize(
     ("word", "model", "sentence"),
     [
-        ("model=dino_vits16", "dino_vits16", "dino_vits16: this server opens only the one with which the page opens."),
+        ("model=dino_vits16", "dino_vits16",
+         "dino_vits16: expected a model that this app's operator has chosen: 'small'."),
         ("own=mine.pth", MISSING_MODEL, PRIVATE_CHECKPOINT.format("mine.pth")),
         ("model=nothing", MISSING_MODEL, "Left out of this link: model = 'nothing': expected a name of the menu, "
          "hf:OWNER/NAME, or nothing."),
@@ -130,7 +130,7 @@ def test_what_a_link_asks_for_and_cannot_be_is_said_and_replaced(visit: Visit, s
 def test_a_link_to_a_model_that_is_not_there_opens_its_picture_and_no_other_model(
     visit: Visit, service: AnalysisService, picture: Upload, word: str, model: str, sentence: str
 ) -> None:
-    service.server_settings = ServerSettings(models="start")
+    service.models.is_shared = True
     name = service.pictures.id(picture)
     link = f"?{word}&{name.replace(':', '=')}&method=relevance&p.target=3&second.model=start&layout=two"
     reply = visit.run("open", link=link)
@@ -173,7 +173,9 @@ def test_a_picture_that_a_crop_would_hide_is_shown_whole_and_decoded_once(
     fit: str | None,
     notes: list[str],
 ) -> None:
-    model = service.start = replace(service.start, preprocessing=replace(service.start.preprocessing, fit="crop"))
+    model = service.models.start = replace(
+        service.start, preprocessing=replace(service.start.preprocessing, fit="crop")
+    )
     Image.new("RGB", size).save(tmp_path / "tall.png")
     opened, names = decoding.unopened_picture, []
     monkeypatch.setattr(
@@ -231,7 +233,7 @@ def test_a_checkpoint_that_is_refused_gets_no_id(visit: Visit, tmp_path: Path) -
     (tmp_path / "bad.pth").write_bytes(b"none")
     own = {"files": [{"path": str(tmp_path / "bad.pth"), "orig_name": "bad.pth"}]}
     assert "bad" in visit.run("analyze", state=STATE, index=0, own=own)["failed"]
-    assert len(visit.handlers.service.own_models) == 0
+    assert len(visit.handlers.service.models.own) == 0
 
 
 @pytest.mark.parametrize(

@@ -116,9 +116,6 @@ def test_the_page_says_what_to_write_where_a_model_reads_texts(
     clip: Model, bundled: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "files"))
-    monkeypatch.setattr(
-        "vitviz.ui.server.text_towers.IsolatedTower", lambda worker, model, most: open_text_tower(model)
-    )
     sentences = {
         f"{NO_WORDS}.": clip,
         f"{NO_TARGET}.": replace(clip, origin=None),

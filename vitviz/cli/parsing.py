@@ -92,8 +92,8 @@ def _add(commands: Any, command: Command) -> Parser:
             groups[group] = parser.add_argument_group(group)
         action = groups[group].add_argument(*flags, **settings)
         if not action.option_strings:
-            metavar = action.metavar or action.dest.upper()
-            names.append(f"{metavar}{' …' * (action.nargs == '+')}" if action.default is None else f"[{metavar}]")
+            name = f"{action.metavar or action.dest.upper()}{' …' * (action.nargs in ('+', '*'))}"
+            names.append(name if action.default is None else f"[{name}]")
     parser.usage = " ".join(["vitviz", command.name, *names, "[OPTIONS]"])
     parser.set_defaults(**command.fixed)
     return parser

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from vitviz.cli.checkpoints import load_with_bar
@@ -9,11 +10,11 @@ from vitviz.ui.environment import listening_address
 from vitviz.worker import require_forks
 
 
-def run(host: str | None, port: int | None, model: str = "", **load_options: Any) -> None:
+def run(host: str | None, port: int | None, models: Sequence[str] = (), **load_options: Any) -> None:
     """Serve the app until it is ended."""
     require_forks()
     listening_address(host, port)
-    start = load_with_bar(**load_options | ({"checkpoint": model} if model else {}))
+    start = load_with_bar(**load_options | ({"checkpoint": models[0]} if models else {}))
     # Importing the app takes seconds, so a wrong path or option is refused first.
     from vitviz.ui import build_demo, serve
     from vitviz.ui.hosting import set_up_process
@@ -21,4 +22,4 @@ def run(host: str | None, port: int | None, model: str = "", **load_options: Any
 
     server_settings = ServerSettings.of()
     set_up_process(server_settings.threads, server_settings.app_bytes)
-    serve(build_demo(start, server_settings), server_name=host, server_port=port)
+    serve(build_demo(start, server_settings, models[1:]), server_name=host, server_port=port)

@@ -28,7 +28,7 @@ from vitviz.images.preprocessing import FITS
 from vitviz.progress import DownloadProgress
 from vitviz.ui.facts import method_facts
 from vitviz.ui.image_bytes import as_png
-from vitviz.ui.models import ModelChoice, menu
+from vitviz.ui.models import ModelChoice
 from vitviz.ui.normalize import parameters_of
 from vitviz.ui.pictures import upload_of
 from vitviz.ui.progress_reports import ExpiredError, ProgressReport
@@ -99,7 +99,7 @@ class Api:
         Returns:
             the facts of the model
         """
-        return opened_record(await self.service.model(self._choice(model)))
+        return opened_record(await self.service.models.open(self._choice(model)))
 
     async def methods(self) -> list[MethodRecord]:
         """The methods that make maps, with their parameters.
@@ -130,7 +130,7 @@ class Api:
         if named is not None and not is_cached(named.repository):
             size = f"{named.megabytes:,.0f} MB"
             raise CheckpointError(f"model {named.name!r}: not on this server yet; /open downloads it ({size})")
-        opened = await self.service.model(choice)
+        opened = await self.service.models.open(choice)
         uid, analysis = await self.service.analyze(
             opened, upload, legal_fit, pixels, choice=choice, max_flops=MAX_FLOPS
         )
@@ -214,8 +214,7 @@ class Api:
 
     def _models(self) -> dict[str, dict[str, Any]]:
         """The rows of the menu by the names of the models, the default first."""
-        start = self.service.start
-        return {row["id"] or start.name: row for row in menu(start, self.service.server_settings.models)}
+        return {row["id"] or self.service.start.name: row for row in self.service.models.menu()}
 
     def _choice(self, name: object) -> ModelChoice:
         """The model of a name.
@@ -225,7 +224,7 @@ class Api:
         """
         names = list(self._models())
         if name is None or (isinstance(name, str) and name in names):
-            return self.service.choice(name or "")
+            return self.service.models.choice(name or "")
         hint = did_you_mean(name, names)
         raise CheckpointError(f"model = {quote(name)}: expected a name that /models lists{hint}")
 

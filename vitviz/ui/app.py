@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -79,15 +80,18 @@ class App(gr.Server):
         return self.get_blocks().launch(_app=self, **{**defaults, **options})
 
 
-def build_demo(model: Model | None = None, server_settings: ServerSettings | None = None) -> App:
+def build_demo(
+    model: Model | None = None, server_settings: ServerSettings | None = None, others: Sequence[str] = ()
+) -> App:
     """The app, with an example already analysed. Launch it with :func:`vitviz.ui.serve`.
 
     Args:
         model: with which the page opens; the bundled checkpoint by default.
         server_settings: limits of the app; those of the environment by default.
+        others: further models, which visitors may choose, each as :func:`vitviz.load` takes it.
 
     Raises:
-        CheckpointError: the bundled checkpoint, or a model for the devices of visitors, cannot be loaded.
+        CheckpointError: one of the models cannot be loaded.
         ConfigError: an environment variable is not legal, the model is no model, or a page on the visitor's device
             cannot run one that a setting names.
     """
@@ -95,7 +99,8 @@ def build_demo(model: Model | None = None, server_settings: ServerSettings | Non
     if model is not None:
         instance("model", model, Model, "vitviz.load()")
     start = model or load()
-    handlers = Handlers(AnalysisService(start, server_settings), device_models(start, server_settings.device_models))
+    service = AnalysisService(start, server_settings, others=others)
+    handlers = Handlers(service, device_models(start, server_settings.device_models))
     with ThreadPoolExecutor(1) as thread:
         # The first visitor finds it analysed. A notebook has an event loop in its own thread.
         thread.submit(asyncio.run, handlers.start()).result()

@@ -84,7 +84,7 @@ class DevicePages:
         return self._files
 
     async def _made(self, report: Report) -> DeviceFiles:
-        models = [await self._service.model(self._service.choice(name)) for name in self.models]
+        models = [await self._service.models.open(self._service.models.choice(name)) for name in self.models]
         # At once, so that whoever comes next does not make them again.
         self._files = await self._line.run(partial(self._written, models))
         return self._files

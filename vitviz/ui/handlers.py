@@ -22,7 +22,7 @@ from vitviz.ui.films import film
 from vitviz.ui.first_view import opening_view
 from vitviz.ui.image_bytes import as_base64, as_webp
 from vitviz.ui.links import print_link, read_link
-from vitviz.ui.models import ModelChoice, menu, title_of
+from vitviz.ui.models import ModelChoice, title_of
 from vitviz.ui.normalize import bounds_of, normalize, normalize_input, parameters_of
 from vitviz.ui.packs import computed_by, map_file, rows_pack
 from vitviz.ui.pictures import MAX_NAME_CHARS, Upload, upload_of
@@ -82,9 +82,9 @@ class Handlers:
         service = self.service
         return {
             **settings(),
-            "models": menu(service.start, service.server_settings.models),
+            "models": service.models.menu(),
             "examples": examples(),
-            "legal": service.server_settings.models,
+            "opens_any": not service.models.is_shared,
             "device_models": list(self.device.models),
             "max_upload_bytes": service.server_settings.upload_bytes,
             "max_clip_bytes": service.server_settings.clip_bytes,
@@ -125,10 +125,10 @@ class Handlers:
         if request.get("own") is not None:
             own = _own_model(request["own"])
             report(OPENING)
-            assumed = assumed_sentence(await self.service.model(own, report))
+            assumed = assumed_sentence(await self.service.models.open(own, report))
             notes += [assumed] * bool(assumed)
             # What cannot be opened has no name.
-            state = state.with_view(index, replace(state.views[index], model=self.service.name(own), step=None))
+            state = state.with_view(index, replace(state.views[index], model=self.service.models.name(own), step=None))
         return await self._opened(state, [index], notes, report, {}, is_new=is_new)
 
     async def _opened(
@@ -199,14 +199,14 @@ class Handlers:
         part = "model"
         try:
             report(OPENING)
-            choice = self.service.choice(view.model, view.step)
-            model = await self.service.model(choice, report)
+            choice = self.service.models.choice(view.model, view.step)
+            model = await self.service.models.open(choice, report)
             view, changes = normalize_input(view, model)
             notes += changes
             part = "picture"
             view, upload, changes = await self._frame(view, model, self.service.pictures.upload(view.picture), report)
             notes += changes
-            part, choice = "input", self.service.choice(view.model, view.step)
+            part, choice = "input", self.service.models.choice(view.model, view.step)
             uid, analysis = await self.service.analyze(
                 model,
                 upload,
@@ -260,7 +260,7 @@ class Handlers:
     def _model_facts(self, model_id: str, model: Model) -> dict[str, Any]:
         title = ZOO[model_id].title if model_id in ZOO else model_id.removeprefix("hf:") or title_of(model)
         is_own = model_id.startswith("own:")
-        return model_facts(model_id, self.service.choice(model_id).name if is_own else title, model)
+        return model_facts(model_id, self.service.models.choice(model_id).name if is_own else title, model)
 
     # ---- maps ----
 
@@ -305,7 +305,7 @@ class Handlers:
         python = as_python(state, available) if len(available) == len(state.views) else ""
         bounds = [None if source is None else bounds_of(source.analysis) for source in sources]
         labels = [() if each is None else each.labels for each in bounds]
-        kept, models = self.service.own_models, [view.model for view in state.views]
+        kept, models = self.service.models.own, [view.model for view in state.views]
         names = {model: own.name_and_settings for model in models if (own := kept.get(model.removeprefix("own:")))}
         link = print_link(state, names, labels, bounds)
         return {"state": state.to_json(), "link": link, "python": python, "notes": notes}
@@ -318,7 +318,7 @@ class Handlers:
         origin = self.service.origins[analysis]
         # A checkpoint or a picture that is no longer kept has no lines of Python.
         with suppress(CheckpointError, ImageError):
-            if self.service.choice(view.model, view.step).run == origin.choice.run:
+            if self.service.models.choice(view.model, view.step).run == origin.choice.run:
                 target = view.parameters.get("target")
                 picture = target.get("like") if isinstance(target, Mapping) else None
                 return ViewSource(analysis, origin, picture and self.service.pictures.upload(picture))

@@ -12,7 +12,7 @@ from typing import Any
 from vitviz.errors.extras import needs
 from vitviz.errors.kinds import ConfigError
 from vitviz.ui.app import App
-from vitviz.ui.environment import IN_USE, LOOPBACK, hidden_environment, listening_address
+from vitviz.ui.environment import IN_USE, hidden_environment, listening_address
 from vitviz.ui.server.connections import set_connections
 from vitviz.worker import check_limits, shared_worker
 from vitviz.worker.child import IS_LINUX
@@ -41,19 +41,18 @@ def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any)
         raise ConfigError(needs(f"{MCP}=true", "mcp"))
     # It logs what a client sends.
     logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
-    if not IS_LINUX:
-        is_public = host.strip("[]") not in LOOPBACK or bool(options.get("share"))
-        if is_public and demo.handlers.service.server_settings.uploads != "safetensors":
-            raise ConfigError(
-                f"address {host}: this system has no limit of memory for what opens strangers' files; expected "
-                "VITVIZ_UPLOADS=safetensors, or 127.0.0.1"
-            )
-        if not quiet:
-            print("this system has no limit of memory for the processes that open files")
+    settings, service = demo.server_settings, demo.handlers.service
+    service.models.is_shared = settings.is_shared(host, has_tunnel=bool(options.get("share")))
+    if not IS_LINUX and not quiet:
+        print("this system has no limit of memory for the processes that open files")
     # Started now, so that the first visitor does not wait for it.
     shared_worker().start()
     check_limits(shared_worker())
-    demo.rules = replace(demo.rules, hosts=(*demo.rules.hosts, host.strip("[]")))
+    demo.rules = replace(
+        demo.rules,
+        hosts=(*demo.rules.hosts, host.strip("[]")),
+        refuses_proxies=settings.shared is None and not service.models.is_shared,
+    )
     try:
         with hidden_environment():
             _, address, share_address = demo.launch(
@@ -69,7 +68,7 @@ def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any)
     # A browser opens no address that stands for all.
     address, blocks = str(share_address or address).rstrip("/").replace("[::]", "[::1]"), demo.get_blocks()
     set_connections(blocks.server, demo)
-    demo.handlers.service.folder.watch()
+    service.folder.watch()
     if not quiet:
         print(f"vitviz runs at {address} (Ctrl-C ends it)", flush=True)
     if block:

@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-import os
-import shutil
+import re
 import tempfile
 import weakref
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vitviz.errors.kinds import CheckpointError, LimitError
+from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError
 from vitviz.errors.messages import listing
 from vitviz.images.preprocessing import Fit
 from vitviz.models.targets import Target
 from vitviz.ui.holdings import Holdings
 from vitviz.ui.pictures import Upload
+from vitviz.ui.progress_reports import Report, no_report
 from vitviz.visualization.heatmaps import Heatmap
-from vitviz.weights import BUNDLED, ZOO, Model, NamedModel, find_snapshots, load
+from vitviz.weights import BUNDLED, ZOO, Model, NamedModel, load
 from vitviz.weights.formats.names import is_weight_file
 from vitviz.weights.hub import is_cached
-from vitviz.weights.isolated_models import open_checkpoint, open_published
-from vitviz.weights.model import Origin as FileOrigin
+from vitviz.weights.suggestions import HUB
 from vitviz.weights.text_tower import reads_text
-from vitviz.worker import Worker, shared_worker
 
 
 class ModelChoice(NamedTuple):
     """A visitor's choice of a model.
 
     Args:
-        source: a name, ``hf:OWNER/NAME``, or empty for uploaded files.
+        source: what :func:`vitviz.load` takes: a name, ``hf:OWNER/NAME``, or a path of the operator's; empty for
+            uploaded files.
         files: paths of the uploaded files.
         overrides: settings that the files leave open.
         step: of a snapshot; None for the last one, and for a model without snapshots.
@@ -63,45 +62,34 @@ class ModelChoice(NamedTuple):
         return self._replace(step=None)
 
 
-MAX_OWN = 1000
+# Before the name of a model of the operator's, and the most characters of that.
+APP, MAX_APP_CHARS = "app:", 96
 # Kept of each analysis: a map is a number per token, a likeness target the features of one token.
 MAX_MAPS, MAX_LIKENESSES = 16, 8
-# Files beside weights: configurations and tokenizers.
-SIDECAR_SUFFIXES = (".json", ".txt", ".model")
-OWN_EXPIRED = "This checkpoint is no longer kept on this server: open it again under Model."
 # The name of a series of snapshots without one.
 SERIES = "snapshots"
 
 
-def open_choice(
-    choice: ModelChoice,
-    origin: FileOrigin | None = None,
-    worker: Worker | None = None,
-    max_bytes: int = 3 * 2**30,
-) -> Model:
-    """Open a visitor's choice in a worker process.
+def open_choice(choice: ModelChoice, report: Report = no_report, max_bytes: int | None = None) -> Model:
+    """Open a choice as :func:`vitviz.load` does.
 
     Args:
-        choice: of the visitor.
-        origin: the files of a published checkpoint, as :func:`vitviz.weights.fetch` returns them.
-        worker: opens it; the worker of this process by default.
+        choice: of the visitor, or of the operator.
+        report: receives the progress of a download.
         max_bytes: the largest weights.
 
     Raises:
-        CheckpointError, LimitError: it cannot be opened.
+        CheckpointError, ConfigError, LimitError: it cannot be opened.
     """
-    overrides, worker = dict(choice.overrides), worker or shared_worker()
+    options = {**dict(choice.overrides), "report": report, "max_bytes": max_bytes}
     if not choice.files:
-        # The name is not on the hub: a bundled model, or unknown.
-        if origin is None:
-            return load(choice.source, engine="own", **overrides)
-        return open_published(worker, choice.source, origin, max_bytes, **overrides)
+        return load(choice.source, **options)
     missing = [Path(file).name for file in choice.files if not Path(file).is_file()]
     if missing:
         raise CheckpointError(f"{', '.join(missing)}: no longer kept on this server; upload it again")
-    name = max((Path(file) for file in choice.files), key=lambda path: path.stat().st_size).stem
     if len(choice.files) == 1:
-        return open_checkpoint(worker, Path(choice.files[0]), max_bytes, name, **overrides)
+        return load(choice.files[0], **options)
+    name = max((Path(file) for file in choice.files), key=lambda path: path.stat().st_size).stem
     # Each upload has a folder of its own, but the files of a checkpoint belong beside each other.
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vitviz-", ignore_cleanup_errors=True)))
@@ -111,42 +99,17 @@ def open_choice(
             if repeated:
                 raise CheckpointError(f"{name}: {listing(repeated)} more than once; expected every file once")
             for file in choice.files:
-                _link(file, folder / Path(file).name)
-            series = find_snapshots(folder)
-            model = open_checkpoint(worker, folder, max_bytes, name if series is None else SERIES, **overrides)
-            if series is not None:
-                model = replace(model, snapshots=series, step=series.steps[-1])
-        except (CheckpointError, LimitError) as error:
+                (folder / Path(file).name).symlink_to(file)
+            model = load(folder, **options)
+        except (CheckpointError, ConfigError, LimitError) as error:
             # The message shall name the upload, not the temporary folder.
             error.args = (str(error).replace(folder.name, name),)
             raise error from None
-        except OSError as error:
-            raise CheckpointError(f"{name}: cannot be opened ({error.strerror})") from None
+        model = replace(model, name=name if model.snapshots is None else SERIES)
         # A text tower and snapshots are opened from the folder later.
         if reads_text(model) or model.snapshots is not None:
             weakref.finalize(model, stack.pop_all().close)
     return model
-
-
-def require_safetensors(files: Iterable[str]) -> None:
-    """Refuse files of weights in another format than safetensors, whatever their names say.
-
-    Raises:
-        CheckpointError: one is in another format.
-    """
-    for path in map(Path, files):
-        if path.suffix.lower() not in SIDECAR_SUFFIXES and path.is_file():
-            with path.open("rb") as file:
-                start = file.read(9)
-            if start[8:9] != b"{":
-                raise CheckpointError(f"{path.name}: this server opens weights as safetensors alone")
-
-
-def _link(file: str, target: Path) -> None:
-    try:
-        os.link(file, target)
-    except OSError:
-        shutil.copyfile(file, target)
 
 
 @dataclass(frozen=True)
@@ -178,6 +141,13 @@ class Origin:
     flip: dict[str, Any] = field(default_factory=dict)
 
 
+def model_name(source: str, model: Model) -> str:
+    """The name in states of a model that the operator chose; a path has none of its own, and no visitor may see it."""
+    if source in (*BUNDLED, *ZOO) or source.startswith(HUB):
+        return source
+    return APP + re.sub(r"[^\w.-]", "_", model.name, flags=re.ASCII)[:MAX_APP_CHARS]
+
+
 def source_of(choice: ModelChoice, model: Model) -> str:
     """The argument of :func:`vitviz.load` for a model; of a visitor's own checkpoint, its file or their folder."""
     if choice.is_loose:
@@ -185,25 +155,25 @@ def source_of(choice: ModelChoice, model: Model) -> str:
     return SERIES if choice.files and model.snapshots is not None else choice.source or choice.name
 
 
-def menu(start: Model, legal: str = "all") -> list[dict[str, Any]]:
-    """The menu of models: that of the start, then the named ones, with the size of the download in megabytes.
+def menu(start: Model, named: Mapping[str, Model], *, opens_any: bool = True) -> list[dict[str, Any]]:
+    """The menu of models: that of the start, the operator's others, and those that come with vitviz.
 
     Args:
         start: the model with which the app starts.
-        legal: a name in :data:`vitviz.ui.server.settings.MODELS`, for the models that may be opened.
+        named: the operator's others, by their names in states.
+        opens_any: whether published ones may be downloaded; each is listed with its size in megabytes.
     """
-    first = {"id": "", "title": title_of(start), "family": family_of(start), "megabytes": 0}
-    if legal == "start":
-        return [first]
-    bundled = [
-        {"id": name, "title": name, "family": "vitviz", "megabytes": 0} for name in BUNDLED if name != start.name
+    records = [ZOO[name] for name in ZOO if opens_any and name not in (start.name, *named)]
+    return [
+        _row("", title_of(start), family_of(start)),
+        *(_row(name, title_of(model), family_of(model)) for name, model in named.items()),
+        *(_row(name, name, "vitviz") for name in BUNDLED if name not in (start.name, *named)),
+        *(_row(record.name, record.title, record.family, megabytes(record)) for record in records),
     ]
-    named = [
-        {"id": model.name, "title": model.title, "family": model.family, "megabytes": megabytes(model)}
-        for model in ZOO.values()
-        if model.name != start.name
-    ]
-    return [first, *bundled, *named]
+
+
+def _row(name: str, title: str, family: str, megabytes: float = 0) -> dict[str, Any]:
+    return {"id": name, "title": title, "family": family, "megabytes": megabytes}
 
 
 def title_of(model: Model) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,10 +16,9 @@ from vitviz.analysis.costs import cost_of
 from vitviz.analysis.encoder import Encoder
 from vitviz.analysis.likeness import likeness_target
 from vitviz.analysis.recomputable import drop_recomputable, kept_bytes
-from vitviz.attention.precision import PRECISIONS, Precision
 from vitviz.attribution import Method
 from vitviz.attribution.requests import LikenessRequest, TargetRequest, TextPrompt
-from vitviz.errors.kinds import CheckpointError, LimitError, MethodError
+from vitviz.errors.kinds import LimitError, MethodError
 from vitviz.errors.messages import quote
 from vitviz.images.isolated_pictures import OpenPicture
 from vitviz.images.preprocessing import Fit, PreparedImage
@@ -28,20 +27,18 @@ from vitviz.progress import Progress
 from vitviz.ui.facts import MIN_VISIBLE_SHARE
 from vitviz.ui.holdings import Holdings
 from vitviz.ui.hosting import forward
-from vitviz.ui.models import MAX_OWN, OWN_EXPIRED, ModelChoice, Origin, open_choice, require_safetensors, source_of
+from vitviz.ui.models import ModelChoice, Origin, source_of
 from vitviz.ui.normalize import resolution_step
 from vitviz.ui.pictures import Pictures, Upload, example_of
 from vitviz.ui.progress_reports import ExpiredError, ProgressReport, Report, no_report, under_title
+from vitviz.ui.served_models import Models
 from vitviz.ui.server.decoding import ExamplePicture, UploadedPictures
 from vitviz.ui.server.explorer_files import ExplorerFiles
 from vitviz.ui.server.files import Folder
-from vitviz.ui.server.line import KEEPERS, Line, Once, current_visitor
-from vitviz.ui.server.settings import MODELS, ServerSettings
-from vitviz.ui.server.text_towers import TextTowers
+from vitviz.ui.server.line import KEEPERS, Line, current_visitor
+from vitviz.ui.server.settings import ServerSettings
 from vitviz.visualization.heatmaps import Heatmap
-from vitviz.weights import BUNDLED, ZOO, Model, snapshot_of
-from vitviz.weights.isolated_models import open_snapshot
-from vitviz.weights.sources import fetch
+from vitviz.weights import Model
 from vitviz.weights.text_tower import reads_text
 from vitviz.worker import Worker, shared_worker
 
@@ -66,109 +63,56 @@ class AnalysisService:
 
     Args:
         start: the model with which the page opens.
-        server_settings: limits of uploads, memory and models.
+        server_settings: limits of uploads and memory.
         worker: opens what visitors send; the worker of this process by default.
+        others: further models of the operator, each as :func:`vitviz.load` takes it.
+
+    Raises:
+        VitvizError: a model cannot be opened.
     """
 
     def __init__(
-        self, start: Model, server_settings: ServerSettings | None = None, worker: Worker | None = None
+        self,
+        start: Model,
+        server_settings: ServerSettings | None = None,
+        worker: Worker | None = None,
+        others: Sequence[str] = (),
     ) -> None:
-        self.start, self.server_settings = start, server_settings or ServerSettings()
+        self.server_settings = server_settings or ServerSettings()
+        self.models = Models(start, self.server_settings, others, self._forget_model)
         self.worker = worker or shared_worker()
         # ZeroGPU must see the decorated functions before launch.
         self.forward = forward()
         self.cache: Holdings[Analysis] = Holdings(self.server_settings.kept_analysis_bytes, kept_bytes)
-        self.models: Holdings[Model] = Holdings(
-            self.server_settings.kept_model_bytes, lambda model: model.nbytes, self._forget_model
-        )
         # Ids of the analyses of examples, which are nobody's own.
         self._examples: Holdings[str] = Holdings(MAX_EXAMPLES)
         # Those that may keep what they can compute again.
         self._latest = Holdings[ReferenceType[Analysis]](MAX_LATEST, on_drop=lambda of: drop_recomputable(of()))
         # Model, picture and latest results of each analysis.
         self.origins: WeakKeyDictionary[Analysis, Origin] = WeakKeyDictionary()
-        # Visitors' own checkpoints, by ids that nobody can guess.
-        self.own_models: Holdings[ModelChoice] = Holdings(MAX_OWN)
         self.pictures = Pictures()
         self.folder = Folder(self.server_settings.files_bytes, self.server_settings.keep_seconds)
         self.uploaded = UploadedPictures(self.worker, self.server_settings.clip_limits)
-        self.towers = TextTowers(self.worker, self.server_settings.kept_model_bytes)
         self.explorer_files = ExplorerFiles(self.uploaded, self.folder)
-        self._opening: Once[Model] = Once()
-        # One line for each kind of work, so that long work does not hold up short work; one model is opened at a time.
+        # One line for each kind of work, so that long work does not hold up short work.
         self.small, self.long, self.studies = Line(), Line(is_long=True), Line(is_long=True)
         self.large, self.films = Line(begun=2, is_long=True), Line(begun=2, is_long=True)
-        self._downloads, self._model_line = Line(places=8, share=2), Line(is_long=True)
+        self._texts = Line(places=2)
         KEEPERS.add(self)
+
+    @property
+    def start(self) -> Model:
+        """The model with which the page opens."""
+        return self.models.start
 
     def relieve(self) -> None:
         """Let go of what nobody has used for a while."""
-        for held in (self.cache, self.models):
+        for held in (self.cache, self.models.kept):
             held.drop_unused(RELIEF_SECONDS)
 
     def _forget_model(self, model: Model) -> None:
         # Each of its analyses keeps it in memory.
         self.cache.discard(lambda analysis: analysis.model is model)
-        self.towers.open.drop(ref(model))
-
-    async def model(self, choice: ModelChoice, report: Report = no_report) -> Model:
-        """The model that a visitor chose, opened unless it is in memory, once for all who ask for it meanwhile.
-
-        It gets the device and the precision of the default model.
-
-        Raises:
-            CheckpointError: it cannot be opened, or the settings do not allow it.
-        """
-        if choice == self.choice(""):
-            return self.start
-        legal = self.server_settings.models
-        is_known = choice.source in (*BUNDLED, *ZOO) and legal != "start"
-        if choice.run != self.choice("") and legal != "all" and not is_known:
-            raise CheckpointError(f"{choice.source or 'a file'}: this server opens only {MODELS[legal]}")
-        model = self.models.get(choice)
-        if model is None:
-            model = await self._opening.get(choice, partial(self._opened, choice), report)
-        return model
-
-    async def _opened(self, choice: ModelChoice, report: Report) -> Model:
-        max_bytes = self.server_settings.kept_model_bytes
-        if choice.step is not None:
-            run, step = await self.model(choice.run, report), choice.step
-            opened = partial(snapshot_of, run, step, partial(open_snapshot, self.worker, max_bytes=max_bytes))
-        else:
-            origin = None
-            if not choice.files:
-                origin = await self._downloads.run(lambda _: fetch(choice.source, report), report)
-            if self.server_settings.uploads == "safetensors":
-                require_safetensors(choice.files if origin is None else map(str, origin.folder.iterdir()))
-            opened = partial(open_choice, choice, origin, self.worker, max_bytes)
-        model = await self._model_line.run(lambda _: self._like_start(opened()), report)
-        self.models.put(choice, model)
-        return model
-
-    def _like_start(self, model: Model) -> Model:
-        first = self.start.network
-        precision: Precision = next((name for name, dtype in PRECISIONS.items() if dtype == first.precision), "float32")
-        model.own_network(model.name).to(first.device).set_precision(precision)
-        return model
-
-    def choice(self, name: str, step: int | None = None) -> ModelChoice:
-        """The model choice of a name in a state.
-
-        Raises:
-            CheckpointError: a visitor's own checkpoint is no longer kept.
-        """
-        if name.startswith("own:"):
-            own = self.own_models.get(name.removeprefix("own:"))
-            if own is None:
-                raise CheckpointError(OWN_EXPIRED)
-            return own._replace(step=step)
-        return ModelChoice(name or self.start.name, step=step)
-
-    def name(self, own: ModelChoice) -> str:
-        """The name of an open checkpoint in states: ``own:ID``, or ``hf:OWNER/NAME`` for one that needs no settings."""
-        is_public = own.source and not own.overrides
-        return own.source if is_public else f"own:{self.own_models.key(own, current_visitor())}"
 
     async def analyze(
         self,
@@ -196,7 +140,7 @@ class AnalysisService:
             ConfigError: the model cannot have this resolution.
             LimitError: the analysis would need too much memory or computation.
         """
-        choice, example = choice or self.choice(""), example_of(upload)
+        choice, example = choice or self.models.choice(""), example_of(upload)
         example_key = (choice, example, upload.white, upload.color_profile, fit, resolution, show_whole)
         uid = None if example is None else self._examples.get(example_key)
         analysis = None if uid is None else self.cache.get(uid)
@@ -361,7 +305,7 @@ class AnalysisService:
         model = self.cached(uid).model
         if isinstance(request, TextPrompt):
             report(ProgressReport("Reading the text"))
-            return await self.towers.target(model, request.text, report)
+            return await self._texts.run(lambda _: model.text(request.text), report)
         if not model.labels:
             raise MethodError(NO_WORDS if reads_text(model) else NO_TARGET)
         return request

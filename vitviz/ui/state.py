@@ -42,6 +42,7 @@ NATIVE = "native"
 """The resolution that stands for the picture's own."""
 MAX_RESOLUTION = 99_999
 HUB_MODEL = re.compile(r"hf:\w[\w.-]{0,95}/\w[\w.-]{0,95}(@[\w./-]{1,96})?", re.ASCII)
+APP_MODEL = re.compile(r"app:[\w.-]{1,96}", re.ASCII)
 OWN_MODEL = re.compile(r"own:[\w-]{22}", re.ASCII)
 MISSING_MODEL = f"own:{'-' * 22}"
 """The model of a view whose link names one that nobody can open."""
@@ -67,7 +68,7 @@ class ModelName(Kind):
     def read(self, value: object, bounds: Bounds, field: str) -> str:
         if isinstance(value, str):
             is_named = value == "" or value in BUNDLED or value in ZOO
-            if is_named or HUB_MODEL.fullmatch(value) or OWN_MODEL.fullmatch(value):
+            if is_named or any(pattern.fullmatch(value) for pattern in (HUB_MODEL, APP_MODEL, OWN_MODEL)):
                 return value
         raise MethodError(f"{field} = {quote(value)}: expected a name of the menu, hf:OWNER/NAME, or nothing")
 
@@ -176,8 +177,8 @@ class View(State):
     """One canvas: a model, a picture and a map.
 
     Args:
-        model: a name of the menu, ``hf:OWNER/NAME``, ``own:TOKEN`` for a visitor's own checkpoint, or empty for the
-            model with which the app starts.
+        model: a name of the menu, ``hf:OWNER/NAME``, ``app:NAME`` for a file of the operator's, ``own:TOKEN`` for a
+            visitor's own checkpoint, or empty for the model with which the app starts.
         step: training step of a model with snapshots; None for the last.
         picture: ``example:NAME`` or ``picture:ID``.
         fit: a name in :data:`vitviz.images.preprocessing.FITS`; None for the model's own.

@@ -8,7 +8,7 @@ from vitviz.weights.catalogue import list_models
 from vitviz.weights.load import load
 from vitviz.weights.model import Model
 from vitviz.weights.native import save_checkpoint
-from vitviz.weights.snapshots import find_snapshots, open_snapshot, snapshot_of
+from vitviz.weights.snapshots import open_snapshot
 from vitviz.weights.zoo import ZOO, NamedModel
 
 __all__ = [
@@ -16,11 +16,9 @@ __all__ = [
     "ZOO",
     "Model",
     "NamedModel",
-    "find_snapshots",
     "list_models",
     "load",
     "open_snapshot",
     "resources",
     "save_checkpoint",
-    "snapshot_of",
 ]

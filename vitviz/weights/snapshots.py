@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,11 +67,6 @@ def open_snapshot(model: Model, step: int) -> Model:
     >>> run.snapshots.steps, vitviz.open_snapshot(run, 100).step
     ((100, 200), 100)
     """
-    return snapshot_of(model, step, _open)
-
-
-def snapshot_of(model: Model, step: int, open_file: Callable[[Path, str], Model]) -> Model:
-    """The same as :func:`open_snapshot`; ``open_file`` opens a file under the name of the model."""
     instance("model", model, Model, "vitviz.load()")
     if model.snapshots is None:
         raise CheckpointError(f"{model.name}: opened without snapshots of its training; expected a folder of them")
@@ -80,7 +74,7 @@ def snapshot_of(model: Model, step: int, open_file: Callable[[Path, str], Model]
     if step not in steps:
         expected = several(list(map(str, steps)), 20)
         raise CheckpointError(f"{model.name}: no snapshot of training step {step}; expected {expected}")
-    snapshot = open_file(model.snapshots.files[step], model.name)
+    snapshot = _open(model.snapshots.files[step], model.name)
     ours, theirs = ((each.network.config, each.preprocessing, each.labels) for each in (model, snapshot))
     if ours != theirs:
         raise CheckpointError(f"{model.snapshots.files[step].name}: of another run than the other snapshots beside it")

@@ -105,15 +105,7 @@ def open_text_tower(model: Model) -> TextTower:
     """
     if model.tower is not None:
         return model.tower
-    return tower_from_origin(model.name, model.origin, model.own_network(f"texts for {model.name}").config)
-
-
-def tower_from_origin(model_name: str, origin: Origin | None, config: ViTConfig) -> TextTower:
-    """The text tower of a model, given by its name, the origin of its checkpoint and its configuration.
-
-    Raises:
-        CheckpointError, ConfigError: as :func:`open_text_tower`.
-    """
+    model_name, origin, config = model.name, model.origin, model.own_network(f"texts for {model.name}").config
     if origin is None or config.classes:
         raise CheckpointError(f"{model_name}: {_why_no_tower(config)}")
     name = _configuration_name(origin)

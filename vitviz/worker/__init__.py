@@ -2,7 +2,7 @@
 
 A reader is a generator function that runs in the child. It yields facts as JSON and bytes, and gets what it asks for
 from the app. Readers stand with what they read: ``isolated_pictures`` in ``vitviz.images``, ``isolated_clips`` in
-``vitviz.video``, ``isolated_models`` in ``vitviz.weights``.
+``vitviz.video``.
 """
 
 from vitviz.worker.child import Limits, hide_memory

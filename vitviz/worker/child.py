@@ -48,7 +48,6 @@ class Limits:
         answer_bytes: of all that it answers.
         total_cpu_seconds: of a processor, for its whole life.
         file_bytes: of a file that it writes.
-        private_bytes: private memory beyond that of an idle child, without mapped files; None for ``memory_bytes``.
         threads: whether it may start threads, and with them processes.
     """
 
@@ -58,7 +57,6 @@ class Limits:
     answer_bytes: int
     total_cpu_seconds: int = 10**7
     file_bytes: int = 0
-    private_bytes: int | None = None
     threads: bool = False
 
     def begin_part(self) -> None:
@@ -80,7 +78,7 @@ class Limits:
             pages = [int(count) for count in Path("/proc/self/statm").read_text().split()]
             addresses, private = (pages[place] * resource.getpagesize() for place in (0, 5))
             bounds |= {"AS": addresses + self.memory_bytes} | ({} if self.threads else {"NPROC": 0})
-            bounds["DATA"] = private + (self.memory_bytes if self.private_bytes is None else self.private_bytes)
+            bounds["DATA"] = private + self.memory_bytes
             _prctl(PR_SET_NO_NEW_PRIVS, 1)
             _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         for name, bound in bounds.items():
@@ -202,8 +200,7 @@ def _answer(stream: socket.socket) -> None:
             send({"facts": facts}, data)
             limits.begin_part()
     except VitvizError as error:
-        names = getattr(error, "architectures", ())
-        send({"error": type(error).__name__, "message": str(error)[:4000], "architectures": names})
+        send({"error": type(error).__name__, "message": str(error)[:4000]})
     except Exception as error:
         is_memory = isinstance(error, MemoryError) or "memory" in str(error).lower()
         send({"memory": True} if is_memory else {"failed": f"{type(error).__name__}: {error}"[:1000]})

@@ -20,15 +20,12 @@ from functools import cache
 from typing import Any
 
 from vitviz.errors import kinds
-from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, VitvizError
+from vitviz.errors.kinds import ConfigError, LimitError, VitvizError
 from vitviz.errors.messages import legible, quote
 from vitviz.worker.child import IS_LINUX, LENGTH, STATUS, Limits
 
 # Imports and sets up what the readers use, so that no child has to.
-PRELOAD = tuple(
-    f"vitviz.{module}:warm_up"
-    for module in ("images.isolated_pictures", "video.isolated_clips", "weights.isolated_models")
-)
+PRELOAD = tuple(f"vitviz.{module}:warm_up" for module in ("images.isolated_pictures", "video.isolated_clips"))
 # Passes on the module search path of this process.
 BOOTSTRAP = """import json, sys
 sys.path[:] = json.loads(sys.argv[1])
@@ -37,13 +34,11 @@ main(int(sys.argv[2]), sys.argv[3:])"""
 # All that a child finds in its environment. macOS would kill a fork of a process that has loaded its frameworks.
 ENVIRONMENT = {
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
-    **{"TOKENIZERS_PARALLELISM": "false", "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES"},
+    "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES",
 }
 MAX_FACTS_BYTES = 2**21
 # Until the fork server reports how a child ended.
 GRACE_SECONDS = 10.0
-# Of names of architectures that an error offers.
-MAX_NAMES, MAX_NAME_CHARS = 3, 100
 # From 0 to 19, of the children that are started in this context.
 NICENESS: ContextVar[int] = ContextVar("NICENESS", default=0)
 BUSY = "there is too little memory free on this machine to open it; try again later"
@@ -116,11 +111,7 @@ class Child:
     def _reported_error(self, head: dict[str, Any]) -> VitvizError:
         kind = getattr(kinds, str(head.get("error")), None)
         if isinstance(kind, type) and issubclass(kind, VitvizError):
-            error = kind(str(head.get("message")))
-            names = head.get("architectures")
-            if isinstance(error, CheckpointError) and isinstance(names, list):
-                error.architectures = tuple(str(name)[:MAX_NAME_CHARS] for name in names[:MAX_NAMES])
-            return error
+            return kind(str(head.get("message")))
         if "memory" in head:
             return self._limit_error(f"{self._limits.memory_bytes:,} bytes of memory")
         logging.getLogger(__name__).error("a reader failed: %s", quote(head.get("failed")))

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.makers import MakeModel
 from tests.support.visits import on_loop
-from vitviz import VitvizError
 from vitviz.analysis.costs import cost_of
 from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError
 from vitviz.ui.api import Api
 from vitviz.ui.handlers import Handlers
-from vitviz.ui.models import ModelChoice, menu
+from vitviz.ui.models import ModelChoice
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import no_report
 from vitviz.ui.server.settings import PREFIX, ServerSettings, table
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.studies import compare
+from vitviz.weights import save_checkpoint
 
 
 def test_settings_are_read_from_the_environment() -> None:
@@ -29,7 +30,7 @@ def test_settings_are_read_from_the_environment() -> None:
         "VITVIZ_MODEL_BYTES": "1000000",
         "VITVIZ_KEEP_HOURS": "0.5",
         "VITVIZ_THREADS": " 3 ",
-        "VITVIZ_MODELS": "menu",
+        "VITVIZ_SHARED": "0",
         "VITVIZ_UPLOAD_BYTES": "",
         "HOME": "/",
     }
@@ -39,7 +40,7 @@ def test_settings_are_read_from_the_environment() -> None:
         model_bytes=10**6,
         keep_hours=0.5,
         threads=3,
-        models="menu",
+        shared=False,
     )
     assert ServerSettings.of(environment).keep_seconds == 1800
     assert ServerSettings.of({}) == ServerSettings()
@@ -48,12 +49,12 @@ def test_settings_are_read_from_the_environment() -> None:
 FIELDS = ServerSettings.model_fields
 NO_NUMBERS = ["0", "-1", "many", "1e9", "nan", "inf", "٣", "9" * 40]
 # A host may have any of these names but one.
-NO_HOSTS = ["٣", "a b", "a/b", "http://localhost"]
+NO_VALUES = {"hosts": ["٣", "a b", "a/b", "http://localhost"], "shared": ["2", "-1", "many", "nan"]}
 
 
 @pytest.mark.parametrize(
     ("part", "word"),
-    [(part, word) for part in FIELDS for word in (NO_HOSTS if part == "hosts" else NO_NUMBERS)],
+    [(part, word) for part in FIELDS for word in NO_VALUES.get(part, NO_NUMBERS)],
 )
 def test_what_is_no_value_of_a_setting_is_refused_by_its_name(part: str, word: str) -> None:
     name = f"{PREFIX}{part.upper()}"
@@ -70,17 +71,47 @@ def test_the_table_of_settings_has_them_all() -> None:
         assert ServerSettings.of({f"{PREFIX}{name.upper()}": shown}) == ServerSettings()
 
 
-@pytest.mark.parametrize(("legal", "opened"), [("start", 0), ("menu", 1), ("all", 2)])
-def test_a_server_may_open_only_some_models(make_model: MakeModel, legal: str, opened: int) -> None:
-    bench = AnalysisService(make_model(), ServerSettings(models=legal))
-    assert on_loop(bench.model(bench.choice(""))) is bench.start
-    for number, choice in enumerate([ModelChoice("vitviz-photos"), ModelChoice("", ("/nowhere/a.pth",))]):
-        with pytest.raises(VitvizError) as refused:
-            on_loop(bench.model(choice))
-            raise CheckpointError("opened")
-        assert ("this server opens only" in str(refused.value)) == (number >= opened)
-    offered = len(menu(bench.start, legal))
-    assert (offered == 1) == (legal == "start")
+@pytest.mark.parametrize("name", ["VITVIZ_MODELS", "VITVIZ_UPLOADS"])
+def test_what_is_no_setting_says_what_to_write(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} is no setting: visitors of a shared app "):
+        ServerSettings.of({name: "all"})
+
+
+@pytest.mark.parametrize(
+    ("environment", "host", "has_tunnel", "is_shared"),
+    [
+        ({}, "127.0.0.1", False, False),
+        ({}, "[::1]", False, False),
+        ({}, "0.0.0.0", False, True),
+        ({}, "127.0.0.1", True, True),
+        ({"VITVIZ_TRUSTED_PROXIES": "loopback"}, "127.0.0.1", False, True),
+        ({"VITVIZ_SHARED": "1"}, "127.0.0.1", False, True),
+        # A container, published to its owner alone.
+        ({"VITVIZ_SHARED": "0"}, "0.0.0.0", False, False),
+    ],
+)
+def test_an_app_is_shared_where_strangers_may_come(
+    environment: dict[str, str], host: str, has_tunnel: bool, is_shared: bool
+) -> None:
+    assert ServerSettings.of(environment).is_shared(host, has_tunnel=has_tunnel) == is_shared
+
+
+def test_a_space_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPACE_ID", "owner/name")
+    assert ServerSettings().is_shared()
+
+
+def test_a_shared_app_has_the_models_of_its_operator(make_model: MakeModel, tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "mine.safetensors", make_model())
+    bench = AnalysisService(make_model(), ServerSettings(shared=True), others=[str(tmp_path / "mine.safetensors")])
+    assert on_loop(bench.models.open(bench.models.choice(""))) is bench.start
+    assert on_loop(bench.models.open(bench.models.choice("app:mine"))) is bench.models.named["app:mine"]
+    assert on_loop(bench.models.open(bench.models.choice("vitviz-photos"))).name == "vitviz-photos"
+    for choice in (ModelChoice("dino_vits16"), ModelChoice("hf:a/b"), ModelChoice("", (str(tmp_path / "mine.pth"),))):
+        with pytest.raises(CheckpointError, match="operator has chosen: 'small' or 'app:mine'"):
+            on_loop(bench.models.open(choice))
+    offered = [row["id"] for row in Handlers(bench).settings()["models"]]
+    assert offered == ["", "app:mine", "vitviz-photos"] and not Handlers(bench).settings()["opens_any"]
 
 
 def test_what_an_analysis_may_need_is_a_setting(make_model: MakeModel, picture: Upload) -> None:

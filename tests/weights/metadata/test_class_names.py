@@ -15,12 +15,10 @@ import vitviz
 from tests.support.checkpoints import timm_state
 from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.formats.class_names import MAX_LABEL_CHARS, ClassNames, find_class_names
-from vitviz.weights.isolated_models import open_checkpoint
 from vitviz.weights.metadata.classes import read_labels
 from vitviz.weights.metadata.labels import synset_names
 from vitviz.weights.metadata.settings import Settings
 from vitviz.weights.metadata.sidecars import Sidecars
-from vitviz.worker import shared_worker
 
 FACTS: dict[str, Any] = {
     "heads": 3,
@@ -149,13 +147,6 @@ def test_the_user_s_names_count_alone(tmp_path: Path) -> None:
     assert vitviz.load(path, labels=dict(enumerate(own)), **FACTS).labels == tuple(own)
     with pytest.raises(CheckpointError, match=f"labels: 1 names; expected one for each of the model's {COUNT} classes"):
         vitviz.load(path, labels=["mine"], **FACTS)
-
-
-def test_names_pass_the_wall(tmp_path: Path) -> None:
-    names = ['<b>&\\"\u202e\n', *NAMES[1:]]
-    path = write(tmp_path, {"args": argparse.Namespace(class_names=names)})
-    assert open_checkpoint(shared_worker(), path, 2**28, **FACTS).labels == tuple(names)
-    assert open_checkpoint(shared_worker(), path, 2**28, labels=NAMES, **FACTS).labels == NAMES
 
 
 def test_names_that_share_one_long_text_cost_no_more_than_the_limit() -> None:

@@ -262,7 +262,7 @@ def _settings(models: Sequence[Model], ids: Sequence[str], megabytes: dict[str, 
             for model_id, model in zip(ids, models, strict=True)
         ],
         "examples": examples(),
-        "legal": "start",
+        "opens_any": False,
         "max_upload_bytes": 2**30,
         "max_clip_bytes": 2**30,
         # A picture is shown whole by “squash”, which a click chooses.

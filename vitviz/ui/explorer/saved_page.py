@@ -65,7 +65,7 @@ def page_parts(
     add_reasons(maps, analysis)
     picture = f"data:image/webp;base64,{as_base64(as_webp(analysis.prepared.image, quality=90))}"
     start = {
-        "settings": {**settings(), "legal": "start"},
+        "settings": {**settings(), "opens_any": False},
         "state": state.to_json(),
         # Whoever wrote the link asks what it names; what the page opens with by itself, nobody asks.
         "asked": [dict(view.parameters) for view in state.views if link],

@@ -102,14 +102,14 @@ export class Source {
   }
 
   offerModels() {
-    const { models, legal, overrides } = SETTINGS;
+    const { models, opens_any: opensAny, overrides } = SETTINGS;
     find("search").hidden = models.length < 8;
     const families = [...new Set(models.map(({ family }) => family))];
     find("menu").replaceChildren(...families.map((family) => {
       const members = models.filter((item) => item.family === family).map((item) => this.modelChoice(item));
       return create("div", {}, create("h2", { textContent: family }), ...members);
     }));
-    find("own").hidden = legal !== "all";
+    find("own").hidden = !opensAny;
     find("own-hint").textContent = `Only where a message asks for it: ${overrides.join(", ")}`;
     // The latest choice counts.
     for (const [one, other] of [["own-files", "own-folder"], ["own-folder", "own-files"]]) find(one).onchange = () => {

@@ -269,7 +269,7 @@ interface Settings {
   examples: { id: string; url: string; name: string; caption?: string; is_covered?: boolean }[];
   models: { id: string; title: string; family: string; megabytes: number }[];
   overrides: string[];
-  legal: string;
+  opens_any: boolean;
   /** Names of the models that the app offers on the visitor's device. */
   device_models?: string[];
   /** What only the app computes, in a sentence. */

@@ -37,7 +37,7 @@ const WEIGHTS = /\.(safetensors|pth|pt|bin|ckpt|npz|npy|index\.json)$/i;
 export function takeFiles(files, folder) {
   if (!files.length) return notify(`${folder ?? "What was dropped"}: no files are in it.`);
   if (files.some(({ name }) => WEIGHTS.test(name))) {
-    if (SETTINGS.legal !== "all")
+    if (!SETTINGS.opens_any)
       return notify(`${files[0].name}: this page opens no checkpoints of visitors; drop a picture.`, serverRemedies());
     return openOwn({ files, folder, hub: "", overrides: "" });
   }

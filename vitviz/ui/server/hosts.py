@@ -28,6 +28,10 @@ SPACE_FRAMES = ("https://huggingface.co", "https://*.hf.space")
 PORTS = {"http": 80, "https": 443}
 # Headers that a proxy sets, and a visitor must not.
 FORWARDED = (b"x-forwarded-", b"forwarded", b"x-real-ip")
+BY_PROXY = (
+    "a proxy has passed on this request: expected VITVIZ_TRUSTED_PROXIES=loopback (or the proxy's address), so that "
+    "the app knows its visitors apart, or VITVIZ_SHARED=0 if they are its owner alone"
+)
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]{1,253})(?::(\d{1,5}))?", re.IGNORECASE)
 
 
@@ -90,11 +94,13 @@ class HostRules:
         hosts: patterns of names. Addresses are always served: no attacker's name can stand for them.
         proxies: the peers whose forwarded headers are believed.
         frames: other origins that may show the page in a frame.
+        refuses_proxies: whether a request that a proxy has passed on is refused: nobody has said whose the app is.
     """
 
     hosts: tuple[str, ...]
     proxies: Proxies
     frames: tuple[str, ...] = ()
+    refuses_proxies: bool = False
 
     @classmethod
     def of(
@@ -120,7 +126,7 @@ class HostRules:
         names = [name.lower().rstrip(".") for name in own_names if re.fullmatch(r"[A-Za-z0-9._*-]{1,253}", name)]
         return cls(
             (*dict.fromkeys([*names, *(hosts or ())]),),
-            Proxies(((LOOPBACK, PRIVATE) if is_space else (LOOPBACK,)) if proxies is None else tuple(proxies)),
+            Proxies(((LOOPBACK, PRIVATE) if is_space else ()) if proxies is None else tuple(proxies)),
             (SPACE_FRAMES if is_space else ()) if frames is None else tuple(frames),
         )
 
@@ -128,8 +134,10 @@ class HostRules:
         """The request for Gradio: with the visitor's address, and with forwarded headers of trusted proxies alone.
 
         Raises:
-            RequestError: it is for another host.
+            RequestError: it is for another host, or comes by a proxy that nobody has named.
         """
+        if self.refuses_proxies and any(name.startswith(FORWARDED) for name, _ in scope["headers"]):
+            raise RequestError(403, BY_PROXY)
         peer = scope["client"][0] if scope.get("client") else ""
         is_forwarded = peer in self.proxies
         headers = [(name, value) for name, value in scope["headers"] if is_forwarded or not name.startswith(FORWARDED)]

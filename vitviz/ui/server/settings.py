@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
@@ -13,7 +13,8 @@ from pydantic.fields import FieldInfo
 from vitviz.analysis.encoder import MAX_BYTES
 from vitviz.errors.kinds import ConfigError
 from vitviz.system.machine import memory
-from vitviz.ui.server.hosts import frame_source, host_pattern, proxy_name
+from vitviz.ui.environment import LOOPBACK as LOOPBACK_HOSTS
+from vitviz.ui.server.hosts import SPACE_ID, frame_source, host_pattern, proxy_name
 from vitviz.video.facts import ClipLimits
 from vitviz.weights import BUNDLED, ZOO
 
@@ -21,12 +22,11 @@ PREFIX = "VITVIZ_"
 # The share of the machine's memory that the app takes by default, and the least with which it starts.
 MEMORY_SHARE, MIN_BYTES = 0.75, 2 * 2**30
 FRAMES_A_SECOND = 60
-MODELS = {
-    "all": "those of the menu, any of the hub, and uploaded files",
-    "menu": "those of the menu",
-    "start": "the one with which the page opens",
+# Former variables, and what says now what they said.
+FORMER = {
+    "MODELS": "visitors of a shared app open the models of its operator: vitviz app MODEL OTHER …",
+    "UPLOADS": "visitors of a shared app send no models: remove the variable",
 }
-UPLOADS = {"all": "of every format", "safetensors": "safetensors alone"}
 Bytes: TypeAlias = Annotated[ByteSize, Field(gt=0, lt=2**60)]
 Count: TypeAlias = Annotated[int, Field(gt=0, lt=10**9)]
 Time: TypeAlias = Annotated[float, Field(gt=0, lt=10**6)]
@@ -39,10 +39,6 @@ def _menu_name(text: str) -> str:
     if text not in ("start", "none", *BUNDLED, *ZOO):
         raise ValueError("start, none, or names of the menu, such as vit_small_patch16")
     return text
-
-
-def _legal_text(legal: Mapping[str, str]) -> str:
-    return "; ".join(f"`{name}`: {text}" for name, text in legal.items())
 
 
 class ServerSettings(BaseModel):
@@ -61,8 +57,8 @@ class ServerSettings(BaseModel):
     )
     model_bytes: Bytes | None = Field(
         default=None,
-        description="models that are kept in memory, together, and the same for their text towers; one that would take "
-        "more is not opened; a quarter of the app's memory if unset",
+        description="models that are opened in the page and kept in memory, together; one that would take more is not "
+        "opened; a quarter of the app's memory if unset",
     )
     upload_bytes: Bytes = Field(default=ByteSize(2 * 2**30), description="the largest file that may be uploaded")
     clip_bytes: Bytes = Field(default=ByteSize(100 * 2**20), description="the largest clip that is opened")
@@ -88,11 +84,10 @@ class ServerSettings(BaseModel):
         description="memory of the app with the processes that open pictures; three quarters of the memory of the "
         "machine or the container if unset",
     )
-    models: Literal["all", "menu", "start"] = Field(
-        default="all", description=f"models that may be opened: {_legal_text(MODELS)}"
-    )
-    uploads: Literal["all", "safetensors"] = Field(
-        default="all", description=f"weights of strangers that may be opened: {_legal_text(UPLOADS)}"
+    shared: bool | None = Field(
+        default=None,
+        description="`1`: strangers use the app, `0`: its owner alone, who may then open checkpoints in the page; if "
+        "unset, `1` where it listens beyond this machine, is a Space, has a tunnel of Gradio's or a trusted proxy",
     )
     device_models: Annotated[tuple[Annotated[str, AfterValidator(_menu_name)], ...] | None, BETWEEN_COMMAS] = Field(
         default=None,
@@ -108,13 +103,20 @@ class ServerSettings(BaseModel):
     trusted_proxies: Annotated[tuple[Annotated[str, AfterValidator(proxy_name)], ...] | None, BETWEEN_COMMAS] = Field(
         default=None,
         description="addresses and networks of proxies whose forwarded headers are trusted, or the words `loopback` "
-        "and `private`; `loopback` if unset, both on a Space",
+        "and `private`; none if unset, both on a Space",
     )
     frames: Annotated[tuple[Annotated[str, AfterValidator(frame_source)], ...] | None, BETWEEN_COMMAS] = Field(
         default=None,
         description="origins whose pages may show the app in a frame, such as `https://example.org`; none if unset, "
         "those of Hugging Face on a Space",
     )
+
+    def is_shared(self, host: str = LOOPBACK_HOSTS[0], *, has_tunnel: bool = False) -> bool:
+        """Whether strangers may come to an app that listens on a host."""
+        if self.shared is not None:
+            return self.shared
+        is_found = host.strip("[]") not in LOOPBACK_HOSTS or has_tunnel or bool(os.environ.get(SPACE_ID))
+        return is_found or bool(self.trusted_proxies)
 
     @property
     def app_bytes(self) -> int:
@@ -155,6 +157,9 @@ class ServerSettings(BaseModel):
         Raises:
             ConfigError: a variable is not legal.
         """
+        for name, advice in FORMER.items():
+            if environment.get(f"{PREFIX}{name}", "").strip():
+                raise ConfigError(f"{PREFIX}{name} is no setting: {advice}")
         texts = {name: ascii(environment.get(f"{PREFIX}{name.upper()}", "").strip())[1:-1] for name in cls.model_fields}
         try:
             return cls.model_validate({name: text for name, text in texts.items() if text})
