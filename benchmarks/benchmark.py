@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 import vitviz
-from benchmarks.networks import Shape, timm_model
+from benchmarks.networks import Shape, own_network_of, timm_model
 
 Run = Callable[[], object]
 """Performs the measured operation once and returns its result."""
@@ -96,7 +96,9 @@ class Models:
     def open(self, engine: str, precision: str = "float32") -> vitviz.Model:
         """A new model of vitviz, with timm's weights or as timm's module itself."""
         options: dict[str, Any] = {"normalisation": "imagenet", "labels": self.case.shape.labels}
-        model = vitviz.load(self.timm, engine=engine, **options)
+        if engine == "module":
+            return vitviz.load(self.timm, **options)
+        model = own_network_of(self.timm, self.case.shape, **options)
         if precision != "float32":
             model.network.set_precision(precision)
         return model

@@ -8,12 +8,14 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch import nn
 
-from vitviz import Model, Preprocessing, VisionTransformer, ViTConfig
+from vitviz import Model, Preprocessing, VisionTransformer, ViTConfig, load
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 CPU = torch.device("cpu")
@@ -150,6 +152,17 @@ def transformers_model(shape: Shape, attention: str, device: torch.device = CPU)
         attn_implementation=attention,
     )
     return random_network(lambda: transformers.ViTForImageClassification(config), device, shape.width)
+
+
+def own_network_of(module: nn.Module, shape: Shape, **options: Any) -> Model:
+    """vitviz's own network with the weights of a package's module."""
+    facts: dict[str, Any] = {"heads": shape.heads, "activation": "gelu", "pooling": "cls", "norm_epsilon": 1e-6}
+    with TemporaryDirectory() as folder:
+        if hasattr(module, "save_pretrained"):
+            module.save_pretrained(folder)
+            return load(folder, **options)
+        torch.save(module.state_dict(), file := Path(folder, "model.pth"))
+        return load(file, image_size=shape.image, **facts, **options)
 
 
 def timm_model(shape: Shape, device: torch.device = CPU) -> Any:

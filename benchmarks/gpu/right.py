@@ -14,7 +14,7 @@ import torch
 
 import vitviz
 from benchmarks.gpu.card import MET, MISSED, Card, held_to
-from benchmarks.networks import CPU, S_14, Shape, transformers_model
+from benchmarks.networks import CPU, S_14, Shape, own_network_of, transformers_model
 from vitviz import METHODS, Analysis, Model
 from vitviz.analysis.encoder import Encoder
 from vitviz.evaluation.probes import PROBES, probe
@@ -51,13 +51,13 @@ def open_model(shape: Shape, engine: str | None, device: torch.device, precision
     """The bundled model, or with an engine the module of a shape."""
     if engine is None:
         return vitviz.load(device=device, precision=precision)
-    # A module computes in its own precision.
-    dtype = getattr(torch, precision) if engine == "module" else torch.float32
-    module = transformers_model(shape, "sdpa").to(device, dtype)
-    model = vitviz.load(module, preprocessing=shape.preprocessing, labels=shape.labels, engine=engine)
+    module = transformers_model(shape, "sdpa")
     if engine == "own":
-        model.network.set_precision(precision)
-    return model
+        options = {"normalisation": "half", "labels": shape.labels}
+        return own_network_of(module, shape, device=device, precision=precision, **options)
+    # A module computes in its own precision.
+    module = module.to(device, getattr(torch, precision))
+    return vitviz.load(module, preprocessing=shape.preprocessing, labels=shape.labels)
 
 
 def compare(card: Card, row: str, precision: str, open_on: Callable[[torch.device, str], Model]) -> None:

@@ -217,7 +217,6 @@ TESTS: dict[str, dict[str, list[str]]] = {
         "weights/formats/test_torch_files.py": ["test_a_tensor_that_claims_too_much_is_one_of_our_errors"],
         "weights/packages/test_opening.py": [
             "test_a_package_sees_the_configuration_and_the_weights_and_nothing_else",
-            "test_a_hostile_folder_is_refused",
         ],
     },
     "What is kept is bounded": {

@@ -248,7 +248,7 @@ def test_a_checkpoint_that_is_refused_gets_no_id(visit: Visit, tmp_path: Path) -
         ({"files": 3}, "expected a list of at most 64 files"),
         ({"hub": "a/b", "overrides": "heads"}, "expected NAME=VALUE"),
         ({"hub": 3}, "expected a text of at most"),
-        ({"hub": "../.."}, "'../..': not a repository of the Hugging Face hub"),
+        ({"hub": "../.."}, "../..: not a repository of the Hugging Face hub"),
         ({"path": "x"}, "own has no 'path'"),
     ],
 )
