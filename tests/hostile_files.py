@@ -320,7 +320,7 @@ MAKERS: dict[str, tuple[Callable[[], bytes], Outcome]] = {
     "wrong table.jpg": (lambda: JPEG.replace(b"\xff\xc4\0\x1f\0", b"\xff\xc4\0\x1f\x7f"), DAMAGED),
     "twelve bits.jpg": (
         lambda: JPEG.replace(b"\xff\xc0\0\x11\x08", b"\xff\xc0\0\x11\x0c"),
-        refused_with("12 bits a colour"),
+        refused_with("more than 8 bits a colour"),
     ),
     "lossless.jpg": (lambda: JPEG.replace(b"\xff\xc0", b"\xff\xc3"), EITHER),
     "arithmetic.jpg": (lambda: JPEG.replace(b"\xff\xc0", b"\xff\xc9"), EITHER),

@@ -42,14 +42,8 @@ def thumbnail_first(*more: tuple[int, int, int, int], beside: bytes = b"", follo
     return (first.ljust(400, b"\0") + beside).ljust(664, b"\x7f")
 
 
-MOSAIC = directory((256, 3, 1, 640), (262, 3, 1, 32803))
 RAW = {
     "version.dng": thumbnail_first((50706, 1, 4, 1)),
-    "mosaic below.tif": thumbnail_first((330, 4, 1, 400), beside=MOSAIC),
-    "mosaic behind.tif": thumbnail_first(beside=MOSAIC, following=400),
-    "mosaic in a list.tif": thumbnail_first(
-        (330, 4, 2, 500), beside=MOSAIC.ljust(100, b"\0") + struct.pack("<2I", 400, 400)
-    ),
     "by its name.PEF": thumbnail_first(),
     "canon.tif": b"II*\0\x10\0\0\0CR\2\0" + bytes(600),
     "canon.jpg": b"\0\0\0\x20ftypcrx " + bytes(99),
@@ -65,25 +59,24 @@ def test_a_file_of_a_camera_is_refused_by_its_name(name: str) -> None:
 
 
 def test_a_first_page_that_is_a_smaller_copy_is_refused_and_one_page_alone_is_not() -> None:
-    page = directory((256, 3, 1, 8), (262, 3, 1, 1))
-    with pytest.raises(ImageError, match=r"^it: a TIFF file whose first page is a smaller copy of another"):
-        open_image(thumbnail_first((254, 4, 1, 1), beside=page, following=400), "it")
+    page, small = directory((256, 3, 1, 8), (262, 3, 1, 1)), (254, 4, 1, 1)
+    below, behind = thumbnail_first(small, (330, 4, 1, 400)), thumbnail_first(small, beside=page, following=400)
+    for data in (below, behind):
+        with pytest.raises(ImageError, match=r"^it: a TIFF file whose first page is a smaller copy .* a camera's raw"):
+            open_image(data, "it")
     assert open_image(thumbnail_first((254, 4, 1, 1))).size == (8, 8)
 
 
 @pytest.mark.parametrize(
-    ("data", "kind"),
-    [
-        (tiff(2, 2, 32, 3, 3, bytes(48)), "3 × 32 bits a pixel, floating point, RGB"),
-        (tiff(2, 2, 16, 1, 3, bytes(8)), "1 × 16 bits a pixel, floating point, black is zero"),
-        (tiff(2, 2, 8, 3, 2, bytes(12)), "3 × 8 bits a pixel, signed, RGB"),
-    ],
+    "data",
+    [tiff(2, 2, 32, 3, 3, bytes(48)), tiff(2, 2, 16, 1, 3, bytes(8)), tiff(2, 2, 8, 3, 2, bytes(12))],
+    ids=["floats of colours", "floats of 16 bits", "signed"],
 )
-def test_a_tiff_that_pillow_does_not_read_says_what_it_is_and_the_way_out(data: bytes, kind: str) -> None:
+def test_a_tiff_that_pillow_does_not_read_names_the_way_out(data: bytes) -> None:
     with pytest.raises(ImageError) as refusal:
         open_image(data, "it")
-    assert str(refusal.value).startswith(f"it: a TIFF file of a kind that Pillow does not read ({kind}); expected")
-    assert "vitviz.analyze(tifffile.imread(path), value_range=(0, " in str(refusal.value)
+    assert str(refusal.value).startswith("it: a TIFF file of a kind that Pillow does not read")
+    assert "vitviz.analyze(tifffile.imread(path), model, value_range=(0, " in str(refusal.value)
 
 
 # Other formats.
@@ -187,20 +180,18 @@ def test_an_avif_picture_is_opened_upright(orientation: int) -> None:
 NOISE = Image.fromarray(np.random.default_rng(4).integers(0, 256, (64, 96, 3), dtype=np.uint8))
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"restart_marker_rows": 1}, {"subsampling": 0, "quality": 95}, {"progressive": True}]
-)
+@pytest.mark.parametrize("options", [{}, {"restart_marker_rows": 1}, {"subsampling": 0, "quality": 95}])
 @pytest.mark.parametrize("end", [b"", b"\0\0", b"\xff"])
 def test_a_jpeg_without_its_end_opens_whole(options: dict[str, int], end: bytes) -> None:
     data = encoded(NOISE, "JPEG", **options)
     assert np.array_equal(open_image(data[:-2] + end), open_image(data))
 
 
-def test_a_jpeg_without_some_of_its_scans_is_refused() -> None:
+def test_a_progressive_jpeg_without_its_end_is_refused() -> None:
     data = encoded(NOISE, "JPEG", progressive=True)
     ends = [at for at in range(len(data)) if data.startswith(b"\xff\xda", at)][1:]
     assert len(ends) > 4
-    for end in (*ends, ends[-1] + 8, ends[-1] + 20, len(data) - 40):
+    for end in (*ends, ends[-1] + 8, ends[-1] + 20, len(data) - 40, len(data) - 2):
         with pytest.raises(ImageError, match="damaged or cut short"):
             open_image(data[:end])
 

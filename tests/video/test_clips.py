@@ -154,7 +154,7 @@ def test_colours_are_converted_to_srgb_as_those_of_a_picture(
     picture.info[KEY] = CodePoints(primaries, transfer)
     conversion, sentence = conversion_of(picture)
     assert conversion is not None and "converted to sRGB" in sentence
-    expected = np.asarray(conversion.apply(picture)).astype(int)[0]
+    expected = np.asarray(conversion(picture)).astype(int)[0]
     path = tmp_path / "clip.mp4"
     found = halves(opener, path, 64, (primaries, transfer, 9), 9)
     assert np.abs(found - expected).max() <= 16 and np.abs(expected - HALVES).max() > 20

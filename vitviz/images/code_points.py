@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import io
-import struct
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from PIL import Image
 
 # Of an image's info.
 KEY = "vitviz code points"
-# The first chunks and boxes of a file; more of them, or a larger box of descriptions, are not read.
-MAX_BOXES, MAX_META_BYTES = 1000, 2**20
+# Where primaries and transfer stand in a file: a PNG's chunk of full range, since browsers take no other, and an AVIF's
+# boxes (ISO/IEC 23008-12). They stand in its first bytes.
+STATED = {"PNG": re.compile(rb"(?s)\0\0\0\x04cICP(.)(.)\0\x01"), "AVIF": re.compile(rb"(?s)colrnclx(..)(..)")}
+STATED_BYTES = 2**20
 UNSPECIFIED, BT709, BT2020 = 2, 1, 9
 # Luminance of white in HDR pictures, cd/m²: ITU-R BT.2408. A screen of 1000 cd/m² shows HLG: ITU-R BT.2100.
 WHITE_LUMINANCE, PQ_LUMINANCE, HLG_LUMINANCE, HLG_SYSTEM_GAMMA = 203, 10_000, 1000, 1.2
@@ -23,18 +22,14 @@ BT2020_LUMA = (0.2627, 0.678, 0.0593)
 # The tone curve of Chromium on a screen of standard range: up to white it halves light, and above it a quadratic
 # Bézier curve ends at the brightest light, 1000 cd/m².
 SLOPE, KNEE_WEIGHT, BRIGHTEST = 0.5, 0.65, 1000 / WHITE_LUMINANCE
-D65, WHITE_C = (0.3127, 0.329), (0.31, 0.316)
-# Table 2: names, and the chromaticities of white, red, green and blue.
+D65 = (0.3127, 0.329)
+# Table 2, as phones, cameras and browsers use it: names, and the chromaticities of white, red, green and blue.
 PRIMARIES: dict[int, tuple[str, tuple[float, ...]]] = {
     1: ("BT.709", (*D65, 0.64, 0.33, 0.3, 0.6, 0.15, 0.06)),
-    4: ("BT.470 M", (*WHITE_C, 0.67, 0.33, 0.21, 0.71, 0.14, 0.08)),
     5: ("BT.601 of 625 lines", (*D65, 0.64, 0.33, 0.29, 0.6, 0.15, 0.06)),
     6: ("BT.601 of 525 lines", (*D65, 0.63, 0.34, 0.31, 0.595, 0.155, 0.07)),
-    7: ("SMPTE 240M", (*D65, 0.63, 0.34, 0.31, 0.595, 0.155, 0.07)),
     9: ("BT.2020", (*D65, 0.708, 0.292, 0.17, 0.797, 0.131, 0.046)),
-    11: ("DCI-P3", (0.314, 0.351, 0.68, 0.32, 0.265, 0.69, 0.15, 0.06)),
     12: ("Display P3", (*D65, 0.68, 0.32, 0.265, 0.69, 0.15, 0.06)),
-    22: ("EBU 3213", (*D65, 0.63, 0.34, 0.295, 0.605, 0.155, 0.077)),
 }
 
 
@@ -62,8 +57,6 @@ HDR = {PQ: "PQ", HLG: "HLG"}
 # are taken for that of sRGB.
 CURVES: dict[int, Callable[[np.ndarray], np.ndarray]] = {
     **dict.fromkeys((1, 6, 13, 14, 15), srgb_light),
-    4: lambda values: values**2.2,
-    5: lambda values: values**2.8,
     8: lambda values: values,
     PQ: _pq,
     HLG: _hlg,
@@ -115,91 +108,23 @@ def to_standard_range(light: np.ndarray, transfer: int | None) -> np.ndarray:
     return light * np.where(brightest <= 1, SLOPE, shown / np.maximum(brightest, 1))
 
 
-def read_code_points(image: Image.Image, file: Any) -> None:
+def read_code_points(image: Image.Image, start: bytes) -> None:
     """Keep the code points of an image in its ``info``, where it has any: in a PNG they count before a profile.
 
     Args:
         image: opened, not decoded.
-        file: that it was opened from, as far as it is still open.
+        start: of its file.
     """
-    reader = {"PNG": _of_png, "AVIF": _of_avif}.get(image.format or "")
     # As pillow-heif gives them.
     stated = image.info.get("nclx_profile")
     if image.format != "PNG" and image.info.get("icc_profile"):
         return
     if isinstance(stated, dict):
         image.info[KEY] = CodePoints(int(stated["color_primaries"]), int(stated["transfer_characteristics"]))
-    elif reader is not None and file is not None and getattr(image, "tile", None):
-        position = file.tell()
-        with suppress(struct.error, IndexError):
-            points = reader(file)
-            if points is not None:
-                image.info[KEY] = points
-        file.seek(position)
-
-
-def _of_png(file: Any) -> CodePoints | None:
-    file.seek(8)
-    for _ in range(MAX_BOXES):
-        length, kind = struct.unpack(">I4s", file.read(8))
-        if kind == b"cICP":
-            primaries, transfer, matrix, is_full = struct.unpack(">4B", file.read(length))
-            # Browsers take no others.
-            return CodePoints(primaries, transfer) if is_full and not matrix else None
-        if kind == b"IDAT":
-            break
-        file.seek(length + 4, io.SEEK_CUR)
-    return None
-
-
-def _of_avif(file: Any) -> CodePoints | None:
-    """ISO/IEC 23008-12: the colours among the properties of the primary item."""
-    file.seek(0)
-    meta = b""
-    for _ in range(MAX_BOXES):
-        size, kind = struct.unpack(">I4s", file.read(8))
-        if kind == b"meta":
-            meta = file.read(min(size - 8, MAX_META_BYTES))
-            break
-        # Later boxes of larger files have no pixels' description.
-        if size < 8:
-            break
-        file.seek(size - 8, io.SEEK_CUR)
-    parts = dict(_boxes(meta[4:]))
-    primary = struct.unpack_from(">I" if parts[b"pitm"][0] else ">H", parts[b"pitm"], 4)[0] if b"pitm" in parts else 0
-    groups = dict(_boxes(parts.get(b"iprp", b"")))
-    properties = list(_boxes(groups.get(b"ipco", b"")))
-    for index in _properties_of(primary, groups.get(b"ipma", b"")):
-        kind, content = properties[index - 1]
-        if kind == b"colr" and content.startswith(b"nclx"):
-            return CodePoints(*struct.unpack_from(">HH", content, 4))
-    return None
-
-
-def _boxes(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The kind and the content of each box in a box."""
-    start = 0
-    while start + 8 <= len(content):
-        size, kind = struct.unpack_from(">I4s", content, start)
-        if size < 8:
-            return
-        yield kind, content[start + 8 : start + size]
-        start += size
-
-
-def _properties_of(item: int, table: bytes) -> list[int]:
-    """The indices, from 1, of an item's properties in the box that associates them."""
-    if not table:
-        return []
-    is_long_item, is_long_index = table[0] > 0, table[3] & 1
-    (count,), start = struct.unpack_from(">I", table, 4), 8
-    for _ in range(count):
-        (found,) = struct.unpack_from(">I" if is_long_item else ">H", table, start)
-        start += 4 if is_long_item else 2
-        number, start = table[start], start + 1
-        indices = struct.unpack_from(f">{number}{'H' if is_long_index else 'B'}", table, start)
-        start += number * (2 if is_long_index else 1)
-        if found == item:
-            # The highest bit says that the property is essential.
-            return [index & (0x7FFF if is_long_index else 0x7F) for index in indices]
-    return []
+    elif image.format in STATED:
+        # The chunks of a PNG file before its pixels.
+        found = set(STATED[image.format].findall(start.partition(b"IDAT")[0]))
+        if found:
+            # Which of several is that of the picture, and not of its transparency, is not looked up.
+            numbers = [int.from_bytes(each, "big") for each in found.pop()] if len(found) == 1 else (0, 0)
+            image.info[KEY] = CodePoints(*numbers)

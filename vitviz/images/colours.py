@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, get_args
 
@@ -18,8 +17,6 @@ ColorProfile = Literal["apply", "ignore"]
 COLOR_PROFILES: tuple[ColorProfile, ...] = get_args(ColorProfile)
 # How the sentence on a conversion begins.
 CONVERTED = "its colours are converted to sRGB"
-# Larger profiles are not read; those of printers, the largest, have about 3 MB.
-MAX_PROFILE_BYTES = 2**22
 # Profiles that change no level by more are those of sRGB, written by another program.
 SRGB_LEVELS = 2
 # Pillow's mode for each colour space in a profile's header.
@@ -33,69 +30,46 @@ D50 = (0.9642, 1.0, 0.8249)
 BRADFORD = np.array([[0.8951, 0.2664, -0.1614], [-0.7502, 1.7135, 0.0367], [0.0389, -0.0685, 1.0296]])
 
 
-@dataclass(frozen=True, eq=False)
-class Conversion:
-    """The conversion of a picture's colours to sRGB.
-
-    Args:
-        mode: of the pictures that it takes, as Pillow names it.
-        transform: to RGB.
-    """
-
-    mode: str
-    transform: Callable[[Image.Image], Image.Image]
-
-    def apply(self, image: Image.Image) -> Image.Image:
-        """A new RGB image."""
-        return self.transform(image.convert(self.mode))
-
-    def of_grey(self) -> np.ndarray:
-        """The colours of the 256 levels of grey: ``"level channel"``, uint8."""
-        return np.asarray(self.apply(Image.fromarray(np.arange(256, dtype=np.uint8)[None])))[0]
+Conversion = Callable[[Image.Image], Image.Image]
+"""From a picture to a new one, RGB in sRGB."""
 
 
 def conversion_of(image: Image.Image) -> tuple[Conversion | None, str]:
     """The conversion of an image's colours to sRGB, and a sentence on it; None and "" if they are sRGB already.
 
-    A profile that is damaged, larger than :data:`MAX_PROFILE_BYTES` or for pictures of another kind is not applied,
-    as in browsers.
+    A profile that is damaged or for pictures of another kind is not applied, as in browsers.
     """
-    # CIELAB is of no device, and Pillow converts it by itself.
-    if image.mode == "LAB":
+    points, profile, gamma = (image.info.get(name) for name in (KEY, "icc_profile", "gamma"))
+    try:
+        # CIELAB is of no device, and Pillow converts it by itself.
+        if image.mode == "LAB":
+            return None, ""
+        if isinstance(points, CodePoints):
+            return conversion_of_points(points)
+        if profile:
+            is_grey = image.mode in GREY_MODES or image.mode.startswith("I")
+            return _conversion(profile, "CMYK" if image.mode == "CMYK" else "L" if is_grey else "RGB")
+        if gamma and "srgb" not in image.info:
+            return _conversion_of_gamma(gamma, image.info.get("chromaticity", SRGB_CHROMATICITIES))
         return None, ""
-    points = image.info.get(KEY)
-    if isinstance(points, CodePoints):
-        return conversion_of_points(points)
-    profile, gamma = image.info.get("icc_profile"), image.info.get("gamma")
-    if not profile and isinstance(gamma, float) and "srgb" not in image.info:
-        return _conversion_of_gamma(gamma, image.info.get("chromaticity", SRGB_CHROMATICITIES))
-    if not isinstance(profile, bytes) or not profile:
-        return None, ""
-    if len(profile) > MAX_PROFILE_BYTES:
-        return None, f"its colour profile has {len(profile):,} bytes and is not read: its colours are taken for sRGB"
-    mode = PROFILE_MODES.get(profile[16:20], "")
-    is_grey = image.mode in GREY_MODES or image.mode.startswith("I")
-    fits = {"CMYK": image.mode == "CMYK", "L": is_grey, "RGB": image.mode != "CMYK"}
-    if mode and not fits[mode]:
-        return None, f"its colour profile is for pictures of another kind, {mode}: its colours are taken for sRGB"
-    return _conversion(profile, mode)
+    # A damaged profile raises several kinds of error, impossible chromaticities others.
+    except Exception as error:
+        return None, f"its colour profile or gamma cannot be read ({quote(str(error))}): its colours are taken for sRGB"
 
 
 @lru_cache(maxsize=8)
-def _conversion(profile: bytes, mode: str) -> tuple[Conversion | None, str]:
-    try:
-        source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
-        # As browsers, without the black point compensation that LittleCMS adds to its perceptual intent.
-        intent = ImageCms.Intent.RELATIVE_COLORIMETRIC
-        transform = ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB", intent)
-    # A damaged profile raises several kinds of error, and a Pillow that was built without LittleCMS an ImportError.
-    except Exception as error:
-        return None, f"its colour profile cannot be read ({quote(str(error))}): its colours are taken for sRGB"
-    conversion = Conversion(mode, transform.apply)
-    if mode != "CMYK" and _is_srgb(conversion):
-        return None, ""
+def _conversion(profile: bytes, kind: str) -> tuple[Conversion | None, str]:
+    """The conversion by a profile of a picture of the kind RGB, L or CMYK."""
+    mode = PROFILE_MODES.get(profile[16:20], "none that Pillow has")
+    if mode != kind and (mode, kind) != ("RGB", "L"):
+        raise ValueError(f"for pictures of another kind, {mode}")
+    source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+    # As browsers, without the black point compensation that LittleCMS adds to its perceptual intent.
+    intent = ImageCms.Intent.RELATIVE_COLORIMETRIC
+    transform = ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB", intent)
     name = (source.profile.profile_description or "").strip()
-    return conversion, f"{CONVERTED} from its colour profile{f' {quote(name)}' * bool(name)}"
+    sentence = f"{CONVERTED} from its colour profile{f' {quote(name)}' * bool(name)}"
+    return _unless_srgb(lambda image: transform.apply(image.convert(mode)), mode, sentence)
 
 
 @lru_cache(maxsize=8)
@@ -108,14 +82,8 @@ def conversion_of_points(points: CodePoints) -> tuple[Conversion | None, str]:
 
 @lru_cache(maxsize=8)
 def _conversion_of_gamma(gamma: float, chromaticities: tuple[float, ...]) -> tuple[Conversion | None, str]:
-    """The conversion of a PNG's gamma and chromaticities, https://www.w3.org/TR/png-3/; none of impossible ones."""
+    """The conversion of a PNG's gamma and chromaticities, https://www.w3.org/TR/png-3/."""
     is_srgb = abs(gamma * 2.2 - 1) <= GAMMA_TOLERANCE
-    try:
-        if not 0.01 < gamma < 100 or not np.abs(_to_d50(chromaticities)).max() < 100:
-            return None, ""
-    # Not eight numbers, or a matrix without an inverse.
-    except ValueError:
-        return None, ""
     curve = srgb_light if is_srgb else lambda values: values ** (1 / gamma)
     return _conversion_of_light(curve, chromaticities, None, f"its PNG gamma {gamma:g}")
 
@@ -131,23 +99,23 @@ def _conversion_of_light(
     # The level for each of 65,536 amounts of light: finer than levels where sRGB is steepest.
     levels = np.searchsorted(srgb_light((np.arange(255) + 0.5) / 255), np.linspace(0, 1, 65536)).astype(np.uint8)
 
-    def transform(image: Image.Image) -> Image.Image:
-        colours = light[np.asarray(image)] @ to_middle
+    def convert(image: Image.Image) -> Image.Image:
+        colours = light[np.asarray(image.convert("RGB"))] @ to_middle
         if is_hdr:
             colours = to_standard_range(colours.clip(0), transfer) @ to_srgb
         return Image.fromarray(levels[np.rint(colours.clip(0, 1) * 65535).astype(np.uint16)])
 
-    conversion = Conversion("RGB", transform)
-    return (None, "") if _is_srgb(conversion) else (conversion, f"{CONVERTED} from {origin}")
+    return _unless_srgb(convert, "RGB", f"{CONVERTED} from {origin}")
 
 
-def _is_srgb(conversion: Conversion) -> bool:
+def _unless_srgb(conversion: Conversion, mode: str, sentence: str) -> tuple[Conversion | None, str]:
+    """A conversion and its sentence; None and "" if it changes no level of RGB or L by more than a few."""
     levels = np.linspace(0, 255, 18).astype(np.uint8)
     cube = np.stack(np.meshgrid(levels, levels, levels), -1).reshape(1, -1, 3)
     greys = np.repeat(np.arange(256, dtype=np.uint8), 3).reshape(1, -1, 3)
-    colours = greys if conversion.mode == "L" else np.concatenate([cube, greys], 1)
-    converted = np.asarray(conversion.apply(Image.fromarray(colours)))
-    return int(np.abs(converted.astype(int) - colours).max()) <= SRGB_LEVELS
+    colours = greys if mode == "L" else np.concatenate([cube, greys], 1)
+    change = np.abs(np.asarray(conversion(Image.fromarray(colours))).astype(int) - colours).max()
+    return (None, "") if mode != "CMYK" and change <= SRGB_LEVELS else (conversion, sentence)
 
 
 def _to_d50(chromaticities: tuple[float, ...]) -> np.ndarray:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
 
 from PIL import AvifImagePlugin
-from PIL.TiffImagePlugin import COMPRESSION_INFO, ImageFileDirectory_v2
 
 from vitviz.errors.messages import legible, several
 
@@ -28,11 +25,16 @@ START_BYTES = 1024
 MAX_PIXELS = 64_000_000
 RAW = "a camera's raw file: develop it in a photo program, and save it as JPEG or TIFF"
 THUMBNAIL = (
-    "a TIFF file whose first page is a smaller copy of another: save the page that you mean as a file, "
-    "or pass that page, as PIL.Image.open and seek give it"
+    "a TIFF file whose first page is a smaller copy of another, as of a camera's raw file: save the page that you mean "
+    "as a file, or pass that page, as PIL.Image.open and seek give it"
+)
+AS_ARRAY = (
+    "expected a copy saved with 8 bits a colour, or an array and its values of black and white: "
+    "vitviz.analyze(tifffile.imread(path), model, value_range=(0, 65535))"
 )
 HEIC = "a HEIC photo"
-TIFF = "a TIFF file with a damaged header or of a rare kind"
+UNREAD = "of a kind that Pillow does not read (its compression, numbers or colours)"
+TIFF = f"a TIFF file {UNREAD}, or without a whole header; {AS_ARRAY}"
 AVIF = "an AVIF file with a damaged header" if "AVIF" in FORMATS else "an AVIF image, which this Pillow cannot read"
 PLAIN = "a QOI, SGI or PCX image: save it as PNG"
 # Endings of camera files that may look like a TIFF file.
@@ -70,7 +72,7 @@ OTHER_KINDS = {
     rb"PK\x03\x04": "a ZIP archive",
     rb"\x1f\x8b": "a gzip archive",
     rb"\xff\xd8\xff\xf7": "a JPEG-LS image: save it as JPEG or PNG, or pass an array and value_range",
-    rb"\xff\xd8": "a JPEG file with a damaged header",
+    rb"\xff\xd8": "a JPEG file with a damaged header, or of more than 8 bits a colour: save it with 8",
     rb"\x89PNG": "a PNG file with a damaged header",
     rb"(?s)RIFF.{4}WEBP": "a WEBP file with a damaged header",
     rb"GIF8": "a GIF file with a damaged header",
@@ -87,31 +89,6 @@ PICTURE = re.compile(
 )
 # Files of file managers, beside those whose names begin with a dot: thumbnails, settings and copies of attributes.
 MANAGER_NAMES = {"thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "__macosx", "@eadir"}
-# Tags of a TIFF file's directories; the last is of DNG files only.
-SUBFILE, BITS, COMPRESSION, PHOTOMETRIC, SAMPLES, PLANAR = 254, 258, 259, 262, 277, 284
-COLOR_MAP, DIRECTORIES, EXTRA_SAMPLES, SAMPLE_FORMAT, DNG_VERSION = 320, 330, 338, 339, 50706
-IS_THUMBNAIL, IN_PLANES = 1, 2
-# Compressions that every Pillow decodes, so that an error is one of the file, and the names of others.
-COMMON_COMPRESSIONS = (1, 2, 3, 4, 5, 7, 8, 32773, 32946)
-COMPRESSIONS = {
-    **COMPRESSION_INFO, 9: "JBIG", 10: "JBIG", 22610: "JPEG XR", 33003: "JPEG 2000", 33005: "JPEG 2000",
-    34661: "JBIG", 34712: "JPEG 2000", 34887: "LERC", 34892: "JPEG of DNG", 34933: "PNG", 34934: "JPEG XR",
-    50002: "JPEG XL", 52546: "JPEG XL",
-}  # fmt: skip
-SAMPLE_FORMATS = {2: ["signed"], 3: ["floating point"], 5: ["complex"], 6: ["complex"]}
-COLOURS = {
-    0: "white is zero",
-    1: "black is zero",
-    2: "RGB",
-    3: "palette",
-    5: "CMYK",
-    6: "YCbCr",
-    8: "CIELAB",
-    9: "ICCLAB",
-}
-# Values of single pixels behind a filter of colours, and linear ones.
-RAW_PHOTOMETRICS = (32803, 34892)
-MAX_DIRECTORIES = 16
 # Why files are left out, and how many of a reason a sentence names.
 HIDDEN, NO_PICTURE, MAX_NAMES = "hidden", "not a picture", 8
 
@@ -179,58 +156,3 @@ def start_of(path: str | os.PathLike[str]) -> bytes:
     # The second: a name with a null character.
     except (OSError, ValueError):
         return b""
-
-
-def tiff_problem(file: BinaryIO, name: str) -> str:
-    """Why the first picture of a TIFF file is not to be read: a camera's raw file, or a thumbnail; else empty."""
-    file.seek(0)
-    head = file.read(8)
-    if head[:2] not in (b"II", b"MM"):
-        return ""
-    if name.lower().endswith(RAW_SUFFIXES):
-        return RAW
-    kinds = list[int]()
-    # Damaged directories raise many kinds of error.
-    with suppress(Exception):
-        pending = [ImageFileDirectory_v2(head).next]
-        while pending and len(kinds) < MAX_DIRECTORIES:
-            tags = ImageFileDirectory_v2(head)
-            file.seek(pending.pop(0))
-            tags.load(file)
-            if DNG_VERSION in tags or tags.get(PHOTOMETRIC) in RAW_PHOTOMETRICS:
-                return RAW
-            others = tags.get(DIRECTORIES, ())
-            pending += [place for place in (*(others if isinstance(others, tuple) else (others,)), tags.next) if place]
-            kinds.append(tags.get(SUBFILE, 0))
-    return THUMBNAIL if len(kinds) > 1 and kinds[0] & IS_THUMBNAIL else ""
-
-
-def rare_tiff(file: BinaryIO) -> str:
-    """What the first picture of a TIFF file is that Pillow does not read; empty if its header is damaged."""
-    file.seek(0)
-    head = file.read(8)
-    # Damaged tags raise many kinds of error.
-    with suppress(Exception):
-        tags = ImageFileDirectory_v2(head + file.read(8) * (b"+" in head))
-        file.seek(tags.next)
-        tags.load(file)
-        return unread_tiff(tags) if BITS in tags else ""
-    return ""
-
-
-def array_instead(white: int = 65535) -> str:
-    """How a picture with values up to this one is read without Pillow, at the end of a message."""
-    array = f"vitviz.analyze(tifffile.imread(path), value_range=(0, {white}))"
-    return f"expected a copy saved with 8 bits a colour, or an array and its values of black and white: {array}"
-
-
-def unread_tiff(tags: Mapping[int, Any]) -> str:
-    """What a TIFF file is that Pillow does not read, or misreads, by its tags."""
-    compression, colours = tags.get(COMPRESSION, 1), int(tags.get(PHOTOMETRIC, 1))
-    bits, kind = max(tags.get(BITS, (1,))), tags.get(SAMPLE_FORMAT, (1,))[0]
-    facts = [f"{tags.get(SAMPLES, 1)} × {bits} bits a pixel", *SAMPLE_FORMATS.get(kind, [])]
-    facts += ["in planes"] * (tags.get(PLANAR) == IN_PLANES)
-    facts += [f"compression {COMPRESSIONS.get(compression, compression)}"] * (compression != 1)
-    facts.append(COLOURS.get(colours, f"colours of kind {colours}"))
-    instead = array_instead(1 if kind in SAMPLE_FORMATS else 2**bits - 1)
-    return f"a TIFF file of a kind that Pillow does not read ({', '.join(facts)}); {instead}"

@@ -374,7 +374,7 @@ def open_video(
 def _in_srgb(image: Image.Image, points: CodePoints) -> Image.Image:
     """A frame in sRGB, with a sentence on its conversion among its facts."""
     conversion, sentence = conversion_of_points(points)
-    converted = image if conversion is None else conversion.apply(image)
+    converted = image if conversion is None else conversion(image)
     ImageFacts((sentence,) * bool(sentence), image.size, image.size).keep(converted)
     return converted
 
