@@ -9,7 +9,7 @@ picture that changes it more, summed over several pairs. The decoded places must
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -38,17 +38,17 @@ class _ZeroAttention:
     """Returns zeros for attention, and records queries, keys and values, or how much they change.
 
     Args:
-        shapes: shapes of the calls to record, by number.
+        calls: numbers of the calls to record.
         reference: queries, keys and values of these calls for the unchanged picture; empty for that picture itself.
     """
 
-    shapes: Mapping[int, CallShape]
+    calls: Collection[int]
     reference: dict[int, _Read]
     records: dict[int, _Read] = field(default_factory=dict)
 
     def __call__(self, call: AttentionCall) -> torch.Tensor:
         number = call.number
-        if number in self.shapes and CallShape.of(call) == self.shapes[number]:
+        if number in self.calls:
             record: _Read = tuple(precise(each.detach()) for each in (call.queries, call.keys, call.values))
             if self.reference:
                 pairs = zip(record, self.reference[number], strict=True)
@@ -77,11 +77,10 @@ def decode_places(
         Without the calls whose tokens are not exactly these patches, each once, and ``extra`` other tokens. Instead of
         the latter, there may be padding of windows that reach beyond the picture: tokens that are all the same.
     """
-    count = grid[0] * grid[1] + extra
     candidates = {
         number: shape
         for number, shape in shapes.items()
-        if shape.queries == shape.keys and any(_may_hold(tokens, count, extra) for tokens in shape.token_counts)
+        if shape.queries == shape.keys and not shape.token_counts.isdisjoint(_totals(grid, shape.queries, extra))
     }
     if not candidates:
         return {}
@@ -103,23 +102,25 @@ def decode_places(
     return places
 
 
-def _may_hold(tokens: int, count: int, extra: int) -> bool:
-    """Whether ``tokens`` can be ``count`` tokens, plus padding of windows if there are no extra tokens."""
-    return tokens == count if extra else tokens >= count
+def _totals(grid: Grid, window: int, extra: int) -> set[int]:
+    """Possible numbers of a layer's tokens: of the grid, or of windows that reach beyond it if there are no others."""
+    sides = [] if extra else [side for side in range(1, window + 1) if window % side == 0]
+    padded = {-(-grid[0] // side) * -(-grid[1] // (window // side)) * window for side in sides}
+    return {grid[0] * grid[1] + extra} | padded
 
 
 def _sums(first: list[dict[int, _Read]], second: list[dict[int, _Read]]) -> list[dict[int, _Read]]:
     return [
-        {number: tuple(map(torch.add, one[number], two[number])) for number in one if number in two}
+        {number: tuple(map(torch.add, one[number], two[number])) for number in one}
         for one, two in zip(first, second, strict=True)
     ]
 
 
 def _records(
-    replay: Replay, pixels: torch.Tensor, shapes: Mapping[int, CallShape], reference: dict[int, _Read]
+    replay: Replay, pixels: torch.Tensor, calls: Collection[int], reference: dict[int, _Read]
 ) -> dict[int, _Read]:
-    attention = _ZeroAttention(shapes, reference)
-    replay(pixels, attention, without_neighbours, until=shapes)
+    attention = _ZeroAttention(calls, reference)
+    replay(pixels, attention, without_neighbours, until=calls)
     return attention.records
 
 
@@ -164,8 +165,6 @@ def _all_places(
 ) -> dict[int, TokenPlaces]:
     places_by_call = {}
     for number, shape in shapes.items():
-        if any(number not in change for change in (everywhere, *ones, *(zeros or ()))):
-            continue
         for has_heads_first in (False, True) if len(shape.leading) == 2 else (False,):
             index, *others = (
                 _index(
