@@ -28,6 +28,11 @@ MIN_CORRELATION = 0.5
 DIGEST = 8
 # By which padding tokens may differ, relative to their largest number.
 SAME = 1e-4
+SAME_TOKENS = "expected the same tokens in every layer"
+REPLACED = (
+    "tokens that are not patches are replaced, as by new prompts in every layer: they hold nothing of what the layer "
+    "before wrote into them, which a rollout would follow; expected tokens that continue from layer to layer"
+)
 
 
 @dataclass
@@ -117,7 +122,7 @@ def verify_sequence(
     reference, mixed = digests(torch.zeros(depth, tokens, dtype=torch.bool)), set[int]()
     # A layer that changes nothing at all, such as one whose scale is zero, may be where it is.
     silent = set[int]()
-    for marks in _all_marks(depth, tokens):
+    for marks in _all_marks(depth, tokens, extra):
         changes = _changes(reference, digests(marks))
         for layer in range(depth - 1):
             later = torch.stack(changes[layer + 1 :])[..., marks[layer]]
@@ -128,15 +133,7 @@ def verify_sequence(
                 if not torch.equal(output(alone), output(torch.zeros_like(marks))):
                     raise ConfigError(_beside(calls[layer], calls[layer + 1]))
         marks[list(silent)] = False
-        for layer, change in enumerate(changes):
-            _check_extra(layer, calls, change, marks[:, :extra])
-            if _check_change(layer, calls, change, marks):
-                mixed.add(calls[layer])
-    # All layers at once, so that a token that is put back in any of them shows.
-    marks = torch.zeros(depth, tokens, dtype=torch.bool)
-    marks[[layer for layer in range(depth) if layer not in silent], :extra] = True
-    for layer, change in enumerate(_changes(reference, digests(marks)) if extra else ()):
-        _check_extra(layer, calls, change, marks[:, :extra])
+        mixed |= {calls[layer] for layer, change in enumerate(changes) if _is_mixed(layer, calls, change, marks, extra)}
     return min(mixed, default=None)
 
 
@@ -154,8 +151,11 @@ def _check_order(replay: Replay, calls: Sequence[int], others: Sequence[int]) ->
         raise ConfigError(_beside(*sorted((calls[0], others[0]))))
 
 
-def _all_marks(depth: int, tokens: int) -> list[torch.Tensor]:
-    """The marked tokens of several passes, ``"layer token"``: none twice, half of them in the first or last layer."""
+def _all_marks(depth: int, tokens: int, extra: int) -> list[torch.Tensor]:
+    """The marked tokens of several passes, ``"layer token"``: none twice, half of them in the first or last layer.
+
+    Those that are not patches are marked in all layers at once, too, so that one that is put back in any of them shows.
+    """
     passes, count = [], max(1, min(depth, tokens // 2))
     for start in range(0, depth, count):
         layers = torch.arange(start, min(depth, start + count))
@@ -167,7 +167,7 @@ def _all_marks(depth: int, tokens: int) -> list[torch.Tensor]:
             for layer, own in zip(order[1:], shuffled[half:].chunk(len(order)), strict=False):
                 marks[layer, own] = True
             passes.append(marks)
-    return passes
+    return [*passes, (torch.arange(tokens) < extra).repeat(depth, 1)] if extra else passes
 
 
 def _changes(before: list[torch.Tensor], after: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -176,8 +176,12 @@ def _changes(before: list[torch.Tensor], after: list[torch.Tensor]) -> list[torc
     return [torch.linalg.vector_norm(second - first, dim=-1).nan_to_num(torch.inf) for first, second in pairs]
 
 
-def _check_change(layer: int, calls: Sequence[int], change: torch.Tensor, marks: torch.Tensor) -> bool:
-    """Whether other tokens change, too."""
+def _is_mixed(layer: int, calls: Sequence[int], change: torch.Tensor, marks: torch.Tensor, extra: int) -> bool:
+    """Whether other tokens change with those that are marked in the layers before.
+
+    Raises:
+        ConfigError: a marked token does not change, or others change as much.
+    """
     is_mixed = False
     for tokens in change:
         changed = tokens > 0
@@ -190,21 +194,11 @@ def _check_change(layer: int, calls: Sequence[int], change: torch.Tensor, marks:
         is_mixed = bool(changed[expected].all()) and _correlation(tokens.clamp(max=1e30), expected) >= MIN_CORRELATION
         if not is_mixed:
             places, counts = f"{calls[max(0, layer - 1)]} and {calls[layer]}", (int(changed.sum()), int(expected.sum()))
-            raise ConfigError(
-                f"between the calls of attention {places}, tokens change places or mix ({counts[0]} change with "
-                f"{counts[1]}); expected the same tokens in every layer"
-            )
+            found = f"tokens change places or mix ({counts[0]} change with {counts[1]}); {SAME_TOKENS}"
+            if (expected & ~changed)[:extra].any():
+                found = REPLACED
+            raise ConfigError(f"between the calls of attention {places}, {found}")
     return is_mixed
-
-
-def _check_extra(layer: int, calls: Sequence[int], change: torch.Tensor, marks: torch.Tensor) -> None:
-    """Check that marked tokens that are not patches hold what the last layer wrote into them."""
-    if layer and bool((marks[layer - 1] & (change[:, : marks.shape[1]] == 0)).any()):
-        raise ConfigError(
-            f"between the calls of attention {calls[layer - 1]} and {calls[layer]}, tokens that are not patches are "
-            "replaced, as by new prompts in every layer: they hold nothing of what the layer before wrote into them, "
-            "which a rollout would follow; expected tokens that continue from layer to layer"
-        )
 
 
 def _beside(first: int, second: int) -> str:
