@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import nn
@@ -117,10 +115,9 @@ def restore_state() -> Iterator[None]:
     """Prevent downloads, and afterwards restore random numbers, warnings, logging and the hub's switch."""
     from huggingface_hub import constants
 
-    states = random.getstate(), np.random.get_state()
     root = logging.getLogger()
     handlers, level, disabled = root.handlers[:], root.level, root.manager.disable
-    offline, dtype = constants.HF_HUB_OFFLINE, torch.get_default_dtype()
+    offline = constants.HF_HUB_OFFLINE
     logging.disable(logging.CRITICAL)
     constants.HF_HUB_OFFLINE = True
     try:
@@ -128,14 +125,11 @@ def restore_state() -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
         logging.disable(disabled)
         # logging.warning() adds a handler to a root logger without one.
         root.handlers[:] = handlers
         root.setLevel(level)
         constants.HF_HUB_OFFLINE = offline
-        torch.set_default_dtype(dtype)
 
 
 def as_mode(image: Image.Image, channels: int) -> Image.Image:

@@ -88,8 +88,7 @@ def _wrapped_timm(model: Any) -> Any:
 def _load(folder: Path, size: Size | None, ignore: Sequence[str] | None) -> ReferenceModel:
     cls = _model_class(folder)
     # A folder's `auto_map`, which names code of its own, is never read: the class is one of transformers.
-    options = {"local_files_only": True, "weights_only": True, _dtype_argument(): torch.float32}
-    options |= {} if ignore is None else {"use_safetensors": True}
+    options = {"local_files_only": True, "weights_only": True, "use_safetensors": None if ignore is None else True}
     with _silence():
         model, report = cls.from_pretrained(folder, **options, output_loading_info=True)
         if report["missing_keys"] and all("pooler." in key for key in report["missing_keys"]):
@@ -106,14 +105,7 @@ def _load(folder: Path, size: Size | None, ignore: Sequence[str] | None) -> Refe
         )
     if getattr(model.config, "mask_ratio", None):
         model.config.mask_ratio = 0.0
-    return reference_of(model.eval().requires_grad_(False), folder)
-
-
-def _dtype_argument() -> str:
-    """The name of the argument of ``from_pretrained``, which the releases of transformers 4 do not all have."""
-    import transformers
-
-    return "torch_dtype" if transformers.__version__.startswith("4.") else "dtype"
+    return reference_of(model.float().eval().requires_grad_(False), folder)
 
 
 def _model_class(folder: Path) -> Any:
