@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,7 +11,7 @@ from vitviz.errors.kinds import MethodError
 from vitviz.models.pooling import Output
 from vitviz.models.watched.facts import NO_STREAM
 from vitviz.models.watched.outputs import is_vector
-from vitviz.models.watched.program import PICTURE, Hook, Result, first_tensor
+from vitviz.models.watched.program import PICTURE, Hook, Result
 from vitviz.models.watched.replay import OnCall, call_output
 from vitviz.models.watched.stream import ResidualStream
 from vitviz.models.watched.verification import VerifiedModule
@@ -51,33 +51,14 @@ def replayed(
 def replayed_from(
     network: WatchedNetwork, verified: VerifiedModule, tokens: torch.Tensor, output: Output
 ) -> torch.Tensor:
-    """An output for tokens in place of those after the last layer, in the module's order and shape.
+    """An output for tokens ``"1 token width"`` in place of those after the last layer, in the module's order.
 
     Raises:
         MethodError: as :func:`replayed`, or its tokens cannot be read between its layers.
     """
-    program, last = verified.replay.program, require_stream(network.name, verified).ends[-1]
-    wanted = _wanted(network, verified, output)
-    [result] = program.run({last: program.as_result(last, tokens.clone())}, [wanted])
+    stream, program = require_stream(network.name, verified), verified.replay.program
+    [result] = program.run(stream.given(program, -1, tokens), [_wanted(network, verified, output)])
     return vector(network.name, result, output)
-
-
-def stream_steps(network: WatchedNetwork, verified: VerifiedModule, pixels: torch.Tensor) -> list[torch.Tensor]:
-    """The tokens between the layers in the module's order and shape.
-
-    Raises:
-        MethodError: its tokens cannot be read between its layers.
-    """
-    stream, found = require_stream(network.name, verified), list[torch.Tensor]()
-
-    def hook(number: int, args: Any, kwargs: Any, result: Any, values: Any) -> Any:
-        # A copy, since the module may change the tokens in place.
-        found.append(first_tensor(result).detach().clone())
-        return result
-
-    hooks = dict.fromkeys(stream.steps, hook)
-    verified.replay.program.run({PICTURE: pixels.clone()}, [Result(stream.ends[-1])], hooks)
-    return found
 
 
 def require_stream(name: str, verified: VerifiedModule) -> ResidualStream:

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 
 from vitviz.attention.precision import precise
 from vitviz.attention.softmax import weights_in_chunks
-from vitviz.errors.kinds import ConfigError
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,14 +112,6 @@ def causal_bias(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
 
 
 def repeat_groups(groups: torch.Tensor, heads: int) -> torch.Tensor:
-    """Grouped keys or values ``"… group token dim"``, repeated for each of the heads as ``enable_gqa`` does.
-
-    Raises:
-        ConfigError: the number of heads is not a multiple of the groups.
-    """
+    """Grouped keys or values ``"… group token dim"``, repeated for each of the heads as ``enable_gqa`` does."""
     count = groups.shape[-3]
-    if count == heads:
-        return groups
-    if heads % count:
-        raise ConfigError(f"attention of {heads} heads with keys of {count}: expected a multiple")
-    return groups.repeat_interleave(heads // count, -3)
+    return groups if count == heads else groups.repeat_interleave(heads // count, -3)

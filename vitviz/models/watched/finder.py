@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from vitviz.attention.precision import precise
-from vitviz.errors.kinds import ConfigError
 from vitviz.models.watched.attention import (
     COPIES,
     FUSED,
@@ -23,7 +22,6 @@ from vitviz.models.watched.attention import (
     TRANSPOSES,
     Attention,
     Operands,
-    arguments_of,
     is_split,
     operands_of,
     origin,
@@ -81,8 +79,6 @@ class AttentionFinder:
             self._live.add(number)
         name = step.name
         if name in FUSED:
-            if arguments_of(step, args, kwargs).get("dropout_p"):
-                raise ConfigError("its attention has dropout, which is random: call module.eval() first")
             self._add(Attention(number, True, leading=tuple(args[0].shape[:-2])), args[1].shape[-2])
             return
         if name in LINEAR:

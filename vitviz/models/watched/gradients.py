@@ -18,7 +18,7 @@ from vitviz.errors.kinds import MethodError
 from vitviz.models.autograd import NO_GRADIENTS, arriving_gradients
 from vitviz.models.gradient_trace import GradientTrace
 from vitviz.models.targets import Target
-from vitviz.models.watched.answers import replayed, replayed_from, require_hiding, require_stream, stream_steps
+from vitviz.models.watched.answers import replayed, replayed_from, require_hiding, require_stream
 from vitviz.models.watched.calls import AttentionCall
 from vitviz.models.watched.program import Result, first_tensor
 from vitviz.models.watched.recording import pooling_weights
@@ -147,14 +147,14 @@ def watched_layer_gradients(
     verified = network.verified(pixels)
     stream, program = require_stream(network.name, verified), verified.replay.program
     with network.running(pixels) as inputs:
-        steps = stream_steps(network, verified, inputs)
+        steps = stream.tokens_of(verified.replay, inputs)
     for layer in range(start_layer, len(verified.calls)):
         recorder = _GraphRecorder([verified.calls[layer]])
         hooks = verified.replay.hooks(recorder)
         with network.running(pixels, has_gradients=True), arriving_gradients(network):
-            given = {stream.steps[layer]: program.as_result(stream.steps[layer], steps[layer].clone())}
+            given = stream.given(program, layer, steps[layer])
             [tokens] = program.run(given, [Result(stream.ends[layer])], hooks)
-            output = replayed_from(network, verified, first_tensor(tokens), target.reads)
+            output = replayed_from(network, verified, stream.in_front(first_tensor(tokens)), target.reads)
             score = target.score(output[0])
             [gradient] = score_gradients(verified, score, recorder.outputs, [stream.ends[layer]])
         places, call = verified.places[layer], recorder.calls[0]

@@ -17,7 +17,7 @@ from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.models.network import Encoding
 from vitviz.models.pooling import Output
-from vitviz.models.watched.answers import replayed, replayed_from, require_stream, stream_steps, vector
+from vitviz.models.watched.answers import replayed, replayed_from, require_stream, vector
 from vitviz.models.watched.copying import watched_copy
 from vitviz.models.watched.facts import ModuleConfig, ModuleFacts, Size
 from vitviz.models.watched.gradients import (
@@ -27,7 +27,7 @@ from vitviz.models.watched.gradients import (
     watched_layer_gradients,
 )
 from vitviz.models.watched.outputs import first_output, is_vector, observation_errors, primary_output
-from vitviz.models.watched.reading import describe_reading, verify_cls
+from vitviz.models.watched.reading import verify_reading
 from vitviz.models.watched.recorder import ORDER, ChangedPass
 from vitviz.models.watched.recording import Recording
 from vitviz.models.watched.replay import Replay
@@ -38,8 +38,6 @@ from vitviz.progress import Progress
 
 ATTENTION_POOLING, UNKNOWN_POOLING = "attention", "the module's own"
 _Key: TypeAlias = tuple[Size, torch.dtype, torch.device]
-# The most pictures that are remembered because the module runs other operations for them than for noise.
-MAX_OTHERS = 8
 # Name of the one token that stands for all padding of windows that reach beyond the picture.
 PADDING = "padding"
 
@@ -72,8 +70,8 @@ class WatchedNetwork:
         self.module, self.name = module, facts.name
         self.facts, self._first = facts, replay
         self._verified: dict[_Key, VerifiedModule] = {}
-        self._others: dict[tuple[_Key, int], VerifiedModule] = {}
-        """Modules verified on pictures that take another way through their code, by a hash of the picture."""
+        self._other: tuple[tuple[_Key, int], VerifiedModule] | None = None
+        """The last picture that takes another way through the code, by its hash, and the module verified on it."""
         check_state(module)
         verified = self.verified(self.noise(*facts.image_size))
         if verified.is_padded:
@@ -189,9 +187,7 @@ class WatchedNetwork:
             sizes = f"{len(verified.calls)} layers of {verified.heads} heads"
             before = f"{len(expected.calls)} of {expected.heads}"
             raise ConfigError(f"{self.name}: {sizes}; when it was verified, this module had {before}")
-        while len(self._others) >= MAX_OTHERS:
-            self._others.pop(next(iter(self._others)))
-        self._others[self._key(image), _hash(image)] = verified
+        self._other = (self._key(image), _hash(image)), verified
         return verified
 
     def output(self, pixels: torch.Tensor, output: Output = "logits") -> torch.Tensor:
@@ -229,7 +225,8 @@ class WatchedNetwork:
         check_state(self.module)
         verified = self.verified(pixels)
         with self.running(pixels) as inputs:
-            return iter([verified.order.sort(tokens, 1) for tokens in stream_steps(self, verified, inputs)])
+            found = require_stream(self.name, verified).tokens_of(verified.replay, inputs)
+            return iter([verified.order.sort(tokens, 1) for tokens in found])
 
     def read(self, tokens: torch.Tensor, layout: TokenLayout) -> torch.Tensor:
         """The module's output ``"batch class"`` for tokens that replace those after its last layer.
@@ -246,17 +243,15 @@ class WatchedNetwork:
         # Of no consequence, since all that the output reads is replaced.
         pixels = self.noise(layout.grid_height * config.patch_height, layout.grid_width * config.patch_width)
         verified = self.verified(pixels)
-        stream, module_tokens = require_stream(self.name, verified), verified.order.unsort(tokens, 1)
-        shape = verified.replay.program.steps[stream.ends[-1]].shape or ()
+        rows = verified.order.unsort(tokens, 1).to(self.device, self.precision).split(1)
         with self.running(pixels):
-            rows = [stream.as_result(row.to(self.device, self.precision), shape) for row in module_tokens.split(1)]
             return torch.cat([replayed_from(self, verified, row, "logits") for row in rows])
 
     def use(self, tensors: Mapping[int, torch.Tensor]) -> None:
         """Use other tensors in place of the module's own, by their ``id``: those of a copy of the module."""
         pairs = {key: (each, each.replay.with_constants(tensors)) for key, each in self._verified.items()}
         self._verified = {key: replace(each, replay=replay) for key, (each, replay) in pairs.items()}
-        self._others = {}
+        self._other = None
 
     def noise(self, height: int, width: int) -> torch.Tensor:
         """An image of noise, the same at every call, ``"1 channel height width"``."""
@@ -290,15 +285,19 @@ class WatchedNetwork:
             grid = self.facts.grid(*key[0])
             with self.running(self.noise(*key[0])) as inputs:
                 first, self._first = self._first, None
-                output = first.output if first is not None else self._try(inputs)
+                # Run alone, to tell the module's own errors from those of watching it.
+                output = (
+                    first.output
+                    if first is not None
+                    else primary_output(first_output(self.name, self.module, self.facts.forward, inputs.clone()))
+                )
                 classes = self.facts.classes
                 if classes and (not is_vector(output) or output.shape[1] != classes):
                     shape = f"an output of shape {tuple(output.shape)} for {classes} labels"
                     raise ConfigError(f"{self.name}: {shape}; expected 'batch class', one class for each label")
                 self._verified[key] = self._verify(inputs, grid, first)
-        if self._others:
-            return self._others.get((key, _hash(image)), self._verified[key])
-        return self._verified[key]
+        is_other = self._other is not None and self._other[0] == (key, _hash(image))
+        return self._other[1] if self._other is not None and is_other else self._verified[key]
 
     @contextmanager
     def running(self, pixels: torch.Tensor, has_gradients: bool = False) -> Iterator[torch.Tensor]:
@@ -312,10 +311,6 @@ class WatchedNetwork:
         # A copy, since the module may change it in place.
         return primary_output(self.facts.forward(self.module, pixels.clone()))
 
-    def _try(self, pixels: torch.Tensor) -> torch.Tensor:
-        """The module's output, run alone, to tell its own errors from those of watching it."""
-        return primary_output(first_output(self.name, self.module, self.facts.forward, pixels.clone()))
-
     def _verify(self, pixels: torch.Tensor, grid: Size, replay: Replay | None) -> VerifiedModule:
         name, prefix = self.facts.name, self.facts.prefix
         is_padded = prefix == (PADDING,)
@@ -324,9 +319,8 @@ class WatchedNetwork:
             extra = 0 if is_padded else len(prefix)
             verified = verify_module(self.run, replay, pixels, grid, extra)
             if verified.order.extra == len(prefix):
-                reads_cls = verify_cls(pixels, verified, prefix)
-                remarks = (*verified.remarks, *describe_reading(pixels, verified, reads_cls))
-                verified = replace(verified, reads_cls=reads_cls, remarks=remarks)
+                reads_cls, remarks = verify_reading(pixels, verified, prefix)
+                verified = replace(verified, reads_cls=reads_cls, remarks=(*verified.remarks, *remarks))
         if is_padded:
             verified = verified.padded()
         elif verified.is_padded and self._verified:

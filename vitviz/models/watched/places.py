@@ -44,14 +44,10 @@ class TokenOrder:
 
     def sort(self, tokens: torch.Tensor, dim: int) -> torch.Tensor:
         """The module's tokens in the order of a :class:`vitviz.TokenLayout`: those that are not patches first."""
-        if not self.after:
-            return tokens
         return tokens.index_select(dim, self.index.to(tokens.device))
 
     def unsort(self, tokens: torch.Tensor, dim: int) -> torch.Tensor:
         """Tokens of a layout in the order of the module, the inverse of :meth:`sort`."""
-        if not self.after:
-            return tokens
         return tokens.index_select(dim, self.index.argsort().to(tokens.device))
 
 

@@ -80,7 +80,6 @@ class Program:
     constants: list[torch.Tensor]
     output: Result
     order: list[int]
-    _plans: dict[Any, tuple[list[int], dict[int, list[int]]]] = field(default_factory=dict, repr=False)
 
     def needed(self, wanted: Collection[int], given: Collection[int] = ()) -> set[int]:
         """The steps on which some depend, with these, and without those behind given results."""
@@ -121,13 +120,17 @@ class Program:
             hooks: functions that may replace results, by number of the step.
             also: numbers of other steps to run, whose results are not kept.
         """
-        hooks = hooks or {}
-        order, ending = self._plan(tuple(wanted), tuple(also), tuple(given))
+        hooks, keep = hooks or {}, {each.step for each in wanted}
+        needed = self.needed([*also, *keep], given)
+        order = [number for number in self.order if number in needed]
+        # After which step each result is of no use any more.
+        last = {read: number for number in order for read in self.steps[number].reads if read not in keep}
+        ending = dict[int, list[int]]()
+        for read, number in last.items():
+            ending.setdefault(number, []).append(read)
         values: Values = dict(given)
         for number in order:
             step = self.steps[number]
-            if step.operator is None:
-                raise KeyError("the pixels of a program were not given")
             args, kwargs = self._arguments(step, values)
             result = step.operator(*args, **kwargs)
             hook = hooks.get(number)
@@ -135,22 +138,6 @@ class Program:
             for read in ending.get(number, ()):
                 values.pop(read, None)
         return [_item(values, each) for each in wanted]
-
-    def _plan(
-        self, wanted: tuple[Result, ...], also: tuple[int, ...], given: tuple[int, ...]
-    ) -> tuple[list[int], dict[int, list[int]]]:
-        """The steps to run, in order, and after which one each result is of no use any more."""
-        key = wanted, also, given
-        if key not in self._plans:
-            needed = self.needed([*also, *(each.step for each in wanted)], given)
-            order = [number for number in self.order if number in needed]
-            last = {read: number for number in order for read in self.steps[number].reads}
-            keep, ending = {each.step for each in wanted}, dict[int, list[int]]()
-            for read, number in last.items():
-                if read not in keep:
-                    ending.setdefault(number, []).append(read)
-            self._plans[key] = order, ending
-        return self._plans[key]
 
     def _arguments(self, step: Step, values: Values) -> tuple[tuple[Any, ...], dict[str, Any]]:
         def value(argument: Any) -> Any:

@@ -23,8 +23,13 @@ from vitviz.models.watched.verification import VerifiedModule
 ADDITIVE = 1e-4
 
 
-def verify_cls(pixels: torch.Tensor, verified: VerifiedModule, prefix: Sequence[str]) -> bool:
-    """Verify the name of the CLS token, if the output reads some of the tokens that are not patches, and no patch.
+def verify_reading(
+    pixels: torch.Tensor, verified: VerifiedModule, prefix: Sequence[str]
+) -> tuple[bool, tuple[str, ...]]:
+    """What the output reads of the tokens behind the last layer's attention.
+
+    An output that adds up what it reads of each token, as a mean does, needs no word: its change with two tokens is the
+    sum of its changes with each.
 
     Args:
         pixels: ``"1 channel height width"``.
@@ -32,53 +37,36 @@ def verify_cls(pixels: torch.Tensor, verified: VerifiedModule, prefix: Sequence[
         prefix: names of the tokens that are not patches, in the module's order.
 
     Returns:
-        Whether the output reads the token with the name ``"cls"``, and no other.
+        Whether it reads the token with the name ``"cls"``, and no other; and in words, whether it leaves out the last
+        layer, or reads several tokens together.
 
     Raises:
-        ConfigError: it reads other tokens than the one with the name ``"cls"``.
+        ConfigError: it reads other tokens than the one with the name ``"cls"``, and no patch.
     """
-    if "cls" not in prefix or verified.pooling_call is not None:
-        return False
+    if verified.pooling_call is not None:
+        return False, ()
     output = partial(_marked_output, _before_last_layer(pixels, verified), verified)
-    reference = output(())
-    cls, patches = prefix.index("cls"), range(len(prefix), len(verified.places[-1].index))
-    if torch.equal(output([*patches, *(place for place in range(len(prefix)) if place != cls)]), reference):
-        return not torch.equal(output([cls]), reference)
-    if not torch.equal(output(patches), reference):
-        return False
-    read = [place for place in range(len(prefix)) if not torch.equal(output([place]), reference)]
-    if read and cls not in read:
-        others = [name for name in prefix if name != "cls"]
-        names = " and ".join(repr(prefix[place]) for place in read)
-        expected = [*others[: read[0]], "cls", *others[read[0] :]]
-        found = f"prefix={list(prefix)}: of these tokens, the output reads {names} alone"
+    reference, last, count = output(()), len(verified.calls) - 1, len(verified.places[-1].index)
+    has_patches = not torch.equal(output(range(len(prefix), count)), reference)
+    read = [name for place, name in enumerate(prefix) if not torch.equal(output([place]), reference)]
+    if not has_patches and "cls" in prefix and read and "cls" not in read:
+        place, others = prefix.index(read[0]), [name for name in prefix if name != "cls"]
+        expected = [*others[:place], "cls", *others[place:]]
+        found = f"prefix={list(prefix)}: of these tokens, the output reads {' and '.join(map(repr, read))} alone"
         raise ConfigError(f"{found}; expected the name 'cls' for what it reads, such as prefix={expected}")
-    return False
-
-
-def describe_reading(pixels: torch.Tensor, verified: VerifiedModule, reads_cls: bool) -> tuple[str, ...]:
-    """Whether the output leaves out the last layer, or reads several tokens together, in words.
-
-    Arguments as of :func:`verify_cls`, and its result. An output that adds up what it reads of each token, as a mean
-    does, needs no word: its change with two tokens is the sum of its changes with each.
-    """
-    last, count = len(verified.calls) - 1, len(verified.places[-1].index)
-    if reads_cls or verified.pooling_call is not None:
-        return ()
-    output = partial(_marked_output, _before_last_layer(pixels, verified), verified)
-    if not is_vector(reference := output(())):
-        return ()
-    if torch.equal(output(range(count)), reference):
+    if not has_patches and not read:
         below = f"; end_layer={last - 1} ends maps of all layers below it" if last else ""
-        return (f"the output does not read layer {last}, the last{below}",)
-    if verified.others:
-        # They are named already.
-        return ()
+        return False, (f"the output does not read layer {last}, the last{below}",) * is_vector(reference)
+    # Other calls of attention are named already.
+    if (reads_cls := read == ["cls"] and not has_patches) or verified.others or not is_vector(reference):
+        return reads_cls, ()
     first, second, both = (precise(output(tokens)) for tokens in ([count - 2], [count - 1], [count - 2, count - 1]))
     excess = both - first - second + precise(reference)
     if bool(excess.abs().max() <= ADDITIVE * both.abs().max().clamp(min=1)):
-        return ()
-    return (f"behind layer {last}, the output reads several tokens together, and no map shows how they mix there",)
+        return False, ()
+    return False, (
+        f"behind layer {last}, the output reads several tokens together, and no map shows how they mix there",
+    )
 
 
 def _before_last_layer(pixels: torch.Tensor, verified: VerifiedModule) -> dict[int, Any]:

@@ -48,7 +48,7 @@ class Recording:
         return self.verified.order
 
     def __call__(self, call: AttentionCall) -> torch.Tensor:
-        if self.verified.is_pooling(call.number):
+        if call.number == self.verified.pooling_call:
             self.pooled = pooling_weights(call, self.order)
         layer = self.verified.layer_of(call.number)
         if layer is not None:

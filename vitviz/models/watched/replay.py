@@ -205,24 +205,17 @@ class Replay:
         return max(self.steps_of(call))
 
     @property
-    def output_operation(self) -> str:
-        """The name of the operation that makes the output, before views of it; empty for the picture."""
+    def output_step(self) -> Step:
+        """The operation that makes the output, before views of it."""
         reference = origin(self.program.steps, self.program.output)
-        return self.program.steps[reference.step].name if isinstance(reference, Result) else ""
+        return self.program.steps[reference.step if isinstance(reference, Result) else PICTURE]
 
-    @cached_property
+    @property
     def features(self) -> Result | None:
         """The input of the linear map whose result is the output; None for another output."""
-        reference = origin(self.program.steps, self.program.output)
-        step = self.program.steps[reference.step] if isinstance(reference, Result) else None
-        place = None if step is None else {"addmm": 1, "mm": 0, "linear": 0}.get(step.name)
-        found = None if step is None or place is None else step.args[place]
+        place = {"addmm": 1, "mm": 0, "linear": 0}.get(self.output_step.name)
+        found = None if place is None else self.output_step.args[place]
         return found if isinstance(found, Result) else None
-
-    @cached_property
-    def cuts(self) -> tuple[int, ...]:
-        """The steps through which everything passes that the output reads of the picture."""
-        return tuple(self.program.cuts())
 
 
 def _makes_pairs(step: Step, live: Collection[int]) -> bool:

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
 from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import choices
 
-FULL_STATE_HINT = (
-    "expected a module with all its weights; fill a plain one with what get_model_state_dict(module, "
-    "options=StateDictOptions(full_state_dict=True)) of torch.distributed.checkpoint.state_dict gives"
+# States in which attention cannot be observed, or differs from that in inference, of a module or a part of it.
+STATES: tuple[tuple[Callable[[nn.Module], bool], str], ...] = (
+    (
+        lambda part: part.training and isinstance(part, torch.fx.GraphModule),
+        "a program of torch.export, whose eval() does nothing: expected the module itself, or a file of its "
+        "state_dict()",
+    ),
+    (lambda part: part.training, "in training mode, where dropout is random: call module.eval() first"),
+    (
+        lambda part: isinstance(part, torch.jit.ScriptModule),
+        "scripted by torch.jit, inside which nothing is seen: expected it in Python",
+    ),
+    (
+        lambda part: getattr(part, "_compiled_call_impl", None) is not None or type(part).__name__ == "OptimizedModule",
+        "compiled, inside which nothing is seen: expected it before torch.compile",
+    ),
+    (
+        lambda part: any(base.__name__ in ("FullyShardedDataParallel", "FSDPModule") for base in type(part).__mro__),
+        "sharded over several processes: expected a module with all its weights; fill a plain one with what "
+        "get_model_state_dict(module, options=StateDictOptions(full_state_dict=True)) of "
+        "torch.distributed.checkpoint.state_dict gives",
+    ),
 )
 
 
@@ -41,19 +62,9 @@ def check_state(module: nn.Module) -> None:
         ConfigError: the module is in training mode, compiled, scripted, sharded, or not on one device.
     """
     device_of(module)
-    for name, submodule in module.named_modules():
-        place = f"its part {name!r}" if name else "it"
-        if submodule.training and isinstance(submodule, torch.fx.GraphModule):
-            expected = "expected the module itself, or a file of its state_dict()"
-            raise ConfigError(f"{place} is a program of torch.export, whose eval() does nothing: {expected}")
-        if submodule.training:
-            raise ConfigError(f"{place} is in training mode, where dropout is random: call module.eval() first")
-        if isinstance(submodule, torch.jit.ScriptModule):
-            raise ConfigError(f"{place} is scripted by torch.jit, inside which nothing is seen: expected it in Python")
-        if getattr(submodule, "_compiled_call_impl", None) is not None or type(submodule).__name__ == "OptimizedModule":
-            raise ConfigError(f"{place} is compiled, inside which nothing is seen: expected it before torch.compile")
-        if any(base.__name__ in ("FullyShardedDataParallel", "FSDPModule") for base in type(submodule).__mro__):
-            raise ConfigError(f"{place} is sharded over several processes: {FULL_STATE_HINT}")
+    for name, part in module.named_modules():
+        if state := next((state for is_in, state in STATES if is_in(part)), None):
+            raise ConfigError(f"{f'its part {name!r}' if name else 'it'} is {state}")
 
 
 def check_device(module: nn.Module, device: torch.device) -> None:

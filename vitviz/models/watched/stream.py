@@ -54,17 +54,30 @@ class ResidualStream:
     def steps(self) -> tuple[int, ...]:
         return (self.start, *self.ends)
 
+    def tokens_of(self, replay: Replay, pixels: torch.Tensor, **options: Any) -> list[torch.Tensor]:
+        """The results of its steps, as :meth:`in_front`, in a pass on a picture with options of a replay."""
+        found: list[torch.Tensor] = []
+
+        def hook(number: int, args: Any, kwargs: Any, result: Any, values: Any) -> Any:
+            # A copy, since the module may change the tokens in place.
+            found.append(self.in_front(first_tensor(result)).detach().clone())
+            return result
+
+        replay(pixels, others=dict.fromkeys(self.steps, hook), **options)
+        return found
+
     def in_front(self, tensor: torch.Tensor) -> torch.Tensor:
         """A step's result as ``"1 token width"``."""
         if tensor.ndim == 2:
             return tensor[None]
         return tensor if tensor.shape[1] == self.tokens else tensor.transpose(0, 1)
 
-    def as_result(self, tokens: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-        """Tokens ``"1 token width"`` in the shape of a step's result."""
-        if len(shape) == 2:
-            return tokens[0]
-        return tokens if shape[1] == self.tokens else tokens.transpose(0, 1)
+    def given(self, program: Program, number: int, tokens: torch.Tensor) -> dict[int, Any]:
+        """Tokens ``"1 token width"`` as the result of one of :attr:`steps`, from which a program can go on."""
+        step = self.steps[number]
+        shape = program.steps[step].shape or ()
+        shaped = tokens[0] if len(shape) == 2 else tokens if shape[1] == self.tokens else tokens.transpose(0, 1)
+        return {step: program.as_result(step, shaped.clone())}
 
 
 def find_stream(replay: Replay, tokens: int, calls: Sequence[int]) -> tuple[ResidualStream | None, tuple[str, ...]]:
@@ -79,7 +92,7 @@ def find_stream(replay: Replay, tokens: int, calls: Sequence[int]) -> tuple[Resi
     """
     program = replay.program
     attention = [replay.last_step(call) for call in calls]
-    cuts = [number for number in replay.cuts if _holds(program.steps[number].shape, tokens)]
+    cuts = [number for number in program.cuts() if _holds(program.steps[number].shape, tokens)]
     before = [number for number in cuts if number < attention[0]]
     ends = [_last(cuts, start, stop) for start, stop in pairwise(attention)]
     if not before or None in ends:
@@ -125,7 +138,8 @@ def first_mixing(
     remarks: tuple[str, ...] = ()
     if not torch.equal(_changed(*map(stream.in_front, pair)), expected):
         remarks = ("its tokens read more of the picture than their own patch, such as features of convolutions do",)
-    before, after = (_steps(replay, picture, stream) for picture in pictures)
+    options = {"on_call": lambda call: torch.zeros_like(call.output), "on_result": without_other_tokens}
+    before, after = (stream.tokens_of(replay, picture, **options) for picture in pictures)
     for step, (first, second) in enumerate(zip(before, after, strict=True)):
         changed = _changed(first, second)
         if not bool(changed[expected].all()):
@@ -139,18 +153,6 @@ def first_mixing(
 def _changed(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     """Which tokens ``"1 token width"`` differ, ``"token"``."""
     return (precise(first) != precise(second)).any(-1)[0].cpu()
-
-
-def _steps(replay: Replay, pixels: torch.Tensor, stream: ResidualStream) -> list[torch.Tensor]:
-    found: list[torch.Tensor] = []
-
-    def hook(number: int, args: Any, kwargs: Any, result: Any, values: Any) -> Any:
-        found.append(stream.in_front(first_tensor(result)).clone())
-        return result
-
-    others = dict.fromkeys(stream.steps, hook)
-    replay(pixels, lambda call: torch.zeros_like(call.output), without_other_tokens, others=others)
-    return found
 
 
 def _holds(shape: tuple[int, ...] | None, tokens: int) -> bool:

@@ -72,11 +72,6 @@ class VerifiedModule:
         """Whether windows reach beyond the picture, so that the layout begins with a token that stands for padding."""
         return any(places.is_padded for places in self.places)
 
-    @property
-    def extra(self) -> int:
-        """Number of tokens of the layout that are not patches."""
-        return self.order.extra + self.is_padded
-
     def padded(self) -> VerifiedModule:
         """The same with a token that stands for padding, which may occur only at another size."""
         return replace(self, places=tuple(replace(places, is_padded=True) for places in self.places), has_bias=True)
@@ -90,10 +85,6 @@ class VerifiedModule:
         """The layer of a call, by its number in the forward pass; None if it is not a layer."""
         return self.calls.index(call) if call in self.calls else None
 
-    def is_pooling(self, call: int) -> bool:
-        """Whether a call is the pooling after the layers."""
-        return call == self.pooling_call
-
     def describe_others(self, listed: Collection[int]) -> str:
         """The calls of attention that are neither layers nor pooling, in words; empty for none.
 
@@ -102,12 +93,9 @@ class VerifiedModule:
         """
         kinds = dict[str, list[str]]()
         for call in self.others:
-            shape, place = self.replay.shapes[call], str(call)
-            is_self_attention = shape.queries == shape.keys
-            if is_self_attention and self.tokens in shape.token_counts:
-                kinds.setdefault("of this grid, whose tokens could not be distinguished", []).append(place)
-            elif not is_self_attention or shape.token_counts.isdisjoint(listed):
-                kinds.setdefault(f"among {shape.tokens}", []).append(place)
+            shape = self.replay.shapes[call]
+            if shape.queries != shape.keys or shape.token_counts.isdisjoint(listed):
+                kinds.setdefault(f"among {shape.tokens}", []).append(str(call))
         parts = [f"{several(places, 6)} {kind}" for kind, places in kinds.items()]
         count = sum(map(len, kinds.values()))
         names = (

@@ -93,7 +93,7 @@ def module_probability(
     """
     if stated is not None:
         return word("probability", stated, PROBABILITIES, ConfigError), "stated by the user", False
-    if all(_are_probabilities(output, replay.output_operation in SIGMOIDS) for output in (zeros_output, replay.output)):
+    if all(_are_probabilities(output, replay.output_step.name in SIGMOIDS) for output in (zeros_output, replay.output)):
         return "identity", "the module returns probabilities", False
     # transformers' modules, those that are derived from them, and what wraps one.
     configs = (getattr(each, "config", None) for each in module.modules())
