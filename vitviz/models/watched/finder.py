@@ -67,9 +67,7 @@ class AttentionFinder:
     _weights: dict[int, int] = field(default_factory=dict)
     """The softmax from whose result a step took elements, by number of the step."""
     operands: Operands = field(default_factory=dict)
-    """Of products since the last attention."""
-    _scores: set[int] = field(default_factory=set)
-    """Numbers of products that may be scores."""
+    """Of products since the last attention that may be scores."""
     _linear: tuple[Result, int] = (Result(PICTURE), 0)
     """The input of the last linear map, and its number of tokens."""
 
@@ -121,7 +119,6 @@ class AttentionFinder:
         if step.name not in ("bmm", "mm") or not any(sums):
             self.reused += [number for source in sources if source in self.taken]
             if all(is_live):
-                self._scores.add(number)
                 self.operands[number] = args
             return
         is_flipped = not sums[0] or (sources[0] is None and sums[1] and sources[1] is not None)
@@ -162,7 +159,7 @@ class AttentionFinder:
         rest, seen = {reference.step}, set[int]()
         for _ in range(MAX_STEPS):
             number = max(rest, default=PICTURE)
-            if number in self._scores:
+            if number in self.operands:
                 queries, keys = queries_and_keys(self.steps[number], self.operands[number], is_flipped)
                 sizes = (queries.shape[:-2].numel(), queries.shape[-2], keys.shape[-2])
                 return number if sizes == (weights.shape[:-2].numel(), *weights.shape[-2:]) else None
@@ -173,22 +170,18 @@ class AttentionFinder:
     def _add(self, attention: Attention, keys: int) -> None:
         reference, rows = self._linear
         self.found.append(replace(attention, tokens=reference if rows and rows % keys == 0 else None))
-        self._scores.clear()
         self.operands = {}
 
 
 def joined(program: Program, found: Sequence[Attention]) -> list[list[Attention]]:
     """The attention of each layer: one, or several side by side whose outputs are joined, as of heads in a loop."""
-    numbers = [each.step for each in found]
-    behind = {number: program.dependent(number) for number in numbers}
-    before = {number: {each for each in numbers if each != number and number in behind[each]} for number in numbers}
-    after = {number: {each for each in numbers if each != number and each in behind[number]} for number in numbers}
+    numbers = {each.step for each in found}
+    after = {number: program.dependent(number) & numbers - {number} for number in numbers}
+    kin = {number: (after[number], {each for each in numbers if number in after[each]}) for number in numbers}
     groups: list[list[Attention]] = []
     for attention in found:
         last = groups[-1] if groups else []
-        alike = bool(last) and all(
-            before[each.step] == before[attention.step] and after[each.step] == after[attention.step] for each in last
-        )
+        alike = bool(last) and kin[last[0].step] == kin[attention.step]
         has_queries = not is_split(program.steps, [*last, attention])
         same = alike and _sizes(program.steps, last[0], has_queries) == _sizes(program.steps, attention, has_queries)
         if same and _are_joined(program, [*(each.step for each in last), attention.step]):
