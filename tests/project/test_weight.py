@@ -20,7 +20,7 @@ MOST = {
     "evaluation": 740,
     "images": 1060,
     "metrics": 250,
-    "models": 2710,
+    "models": 2700,
     "system": 110,
     "training": 430,
     "ui": 3530,

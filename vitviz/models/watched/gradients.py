@@ -207,10 +207,10 @@ def score_gradients(
 
 def _pooled(call: AttentionCall, gradient: torch.Tensor, verified: VerifiedModule, layout: TokenLayout) -> torch.Tensor:
     """``A ⊙ ∂y/∂A`` of an attention pooling, ``"head token"``, from the gradient of its output."""
-    weights = pooling_weights(call, verified.order)
+    weights = pooling_weights(call, verified)
     change = (precise(gradient[0]) @ precise(call.values[0].detach()).mT).squeeze(1)
-    if change.shape[-1] == verified.order.patches:
+    if change.shape[-1] < len(verified.places[0].index):
         change = F.pad(change, (layout.prefix_count, 0))
     else:
-        change = verified.order.sort(change, 1)
+        change = verified.sort(change, 1)
     return weights * change

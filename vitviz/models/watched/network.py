@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -226,7 +227,7 @@ class WatchedNetwork:
         verified = self.verified(pixels)
         with self.running(pixels) as inputs:
             found = require_stream(self.name, verified).tokens_of(verified.replay, inputs)
-            return iter([verified.order.sort(tokens, 1) for tokens in found])
+            return iter([verified.sort(tokens, 1) for tokens in found])
 
     def read(self, tokens: torch.Tensor, layout: TokenLayout) -> torch.Tensor:
         """The module's output ``"batch class"`` for tokens that replace those after its last layer.
@@ -243,7 +244,7 @@ class WatchedNetwork:
         # Of no consequence, since all that the output reads is replaced.
         pixels = self.noise(layout.grid_height * config.patch_height, layout.grid_width * config.patch_width)
         verified = self.verified(pixels)
-        rows = verified.order.unsort(tokens, 1).to(self.device, self.precision).split(1)
+        rows = verified.unsort(tokens, 1).to(self.device, self.precision).split(1)
         with self.running(pixels):
             return torch.cat([replayed_from(self, verified, row, "logits") for row in rows])
 
@@ -318,7 +319,7 @@ class WatchedNetwork:
             replay = replay or Replay.of(self.run, pixels)
             extra = 0 if is_padded else len(prefix)
             verified = verify_module(self.run, replay, pixels, grid, extra)
-            if verified.order.extra == len(prefix):
+            if verified.extra == len(prefix):
                 reads_cls, remarks = verify_reading(pixels, verified, prefix)
                 verified = replace(verified, reads_cls=reads_cls, remarks=(*verified.remarks, *remarks))
         if is_padded:
@@ -326,8 +327,9 @@ class WatchedNetwork:
         elif verified.is_padded and self._verified:
             size = f"{pixels.shape[-1]}×{pixels.shape[-2]} pixels"
             raise ImageError(f"{name}: windows reach beyond an image of {size}, and not at its own size")
-        elif not verified.is_padded and verified.order.extra != len(prefix):
-            counts = f"{verified.order.extra} tokens that are no patches ({verified.order.before} before them)"
+        elif not verified.is_padded and verified.extra != len(prefix):
+            before = int(verified.places[0].index[-1]) + 1 - math.prod(grid)
+            counts = f"{verified.extra} tokens that are no patches ({before} before them)"
             names = f"prefix={list(prefix)} names {len(prefix)}"
             raise ConfigError(f"{name}: {counts}, and {names}; expected a name for each, such as prefix=['cls']")
         return verified

@@ -11,46 +11,6 @@ from vitviz.attention.precision import precise
 from vitviz.models.watched.calls import AttentionCall
 
 
-@dataclass(frozen=True)
-class TokenOrder:
-    """The position of the patches in a sequence of tokens.
-
-    Args:
-        before, after: number of other tokens before and after the patches.
-        patches: number of patches.
-    """
-
-    before: int
-    after: int
-    patches: int
-
-    @classmethod
-    def of(cls, places: TokenPlaces, patches: int) -> TokenOrder:
-        """The order of a layer's tokens, if its patches are contiguous; else that of the layout, the patches last."""
-        extra, index = len(places.index) - patches, places.index[-patches:]
-        is_contiguous = bool((index.diff() == 1).all()) and places.windows == 1 and int(index[0]) <= extra
-        start = int(index[0]) if is_contiguous else extra
-        return cls(start, extra - start, patches)
-
-    @property
-    def extra(self) -> int:
-        return self.before + self.after
-
-    @property
-    def index(self) -> torch.Tensor:
-        """``"token"``: the place of each layout token, those that are not patches first, among the module's tokens."""
-        extras = [*range(self.before), *range(self.before + self.patches, self.extra + self.patches)]
-        return torch.tensor([*extras, *range(self.before, self.before + self.patches)])
-
-    def sort(self, tokens: torch.Tensor, dim: int) -> torch.Tensor:
-        """The module's tokens in the order of a :class:`vitviz.TokenLayout`: those that are not patches first."""
-        return tokens.index_select(dim, self.index.to(tokens.device))
-
-    def unsort(self, tokens: torch.Tensor, dim: int) -> torch.Tensor:
-        """Tokens of a layout in the order of the module, the inverse of :meth:`sort`."""
-        return tokens.index_select(dim, self.index.argsort().to(tokens.device))
-
-
 @dataclass(frozen=True, eq=False)
 class TokenPlaces:
     """The mapping from the tokens of a :class:`vitviz.TokenLayout` to those of a layer's call.
@@ -76,9 +36,9 @@ class TokenPlaces:
         in_order = self.windows == 1 and torch.equal(self.index, torch.arange(len(self.index)))
         return in_order and not self.is_padded
 
-    def is_in(self, order: TokenOrder) -> bool:
-        """Whether all tokens attend to each other, in this order."""
-        return self.windows == 1 and not self.is_padded and torch.equal(self.index, order.index)
+    def is_contiguous(self, extra: int) -> bool:
+        """Whether all tokens attend to each other, the patches side by side, row by row, beside ``extra`` others."""
+        return self.windows == 1 and not self.is_padded and bool((self.index[extra:].diff() == 1).all())
 
     @property
     def token_count(self) -> int:

@@ -15,7 +15,6 @@ from vitviz.attention.precision import precise
 from vitviz.attention.softmax import attention_weights
 from vitviz.attention.trace import AttentionTrace
 from vitviz.models.watched.calls import AttentionCall
-from vitviz.models.watched.places import TokenOrder
 from vitviz.models.watched.program import Hook, first_tensor
 from vitviz.models.watched.verification import VerifiedModule
 from vitviz.progress import Progress
@@ -43,13 +42,9 @@ class Recording:
     norms: list[torch.Tensor] = field(default_factory=list)
     log_sums: dict[int, torch.Tensor] = field(default_factory=dict)
 
-    @property
-    def order(self) -> TokenOrder:
-        return self.verified.order
-
     def __call__(self, call: AttentionCall) -> torch.Tensor:
         if call.number == self.verified.pooling_call:
-            self.pooled = pooling_weights(call, self.order)
+            self.pooled = pooling_weights(call, self.verified)
         layer = self.verified.layer_of(call.number)
         if layer is not None:
             self._record(layer, call)
@@ -87,7 +82,7 @@ class Recording:
         def hook(number: int, args: Any, kwargs: Any, result: Any, values: Any) -> Any:
             tokens = stream.in_front(first_tensor(result).detach())[0]
             norms = torch.linalg.vector_norm(precise(tokens), dim=-1)
-            self.norms.append(self.order.sort(norms, 0))
+            self.norms.append(self.verified.sort(norms, 0))
             return result
 
         return dict.fromkeys(stream.steps, hook)
@@ -127,12 +122,12 @@ def joint_bias(biases: list[torch.Tensor | None]) -> torch.Tensor | None:
     return joint
 
 
-def pooling_weights(call: AttentionCall, order: TokenOrder) -> torch.Tensor:
+def pooling_weights(call: AttentionCall, verified: VerifiedModule) -> torch.Tensor:
     """The attention of the one query of a pooling, ``"head token"`` in the order of the layout."""
     bias = call.head_bias()
     queries, keys = (precise(tensor[0].detach()) for tensor in (call.queries, call.keys))
     weights = attention_weights(queries, keys, call.scale, None if bias is None else precise(bias.detach()))[:, 0]
-    if weights.shape[-1] == order.patches:
+    if weights.shape[-1] < len(verified.places[0].index):
         # The query reads the patches only.
-        return F.pad(weights, (order.extra, 0))
-    return order.sort(weights, 1)
+        return F.pad(weights, (verified.extra, 0))
+    return verified.sort(weights, 1)

@@ -18,7 +18,6 @@ from vitviz.errors.kinds import ConfigError
 from vitviz.models.watched.attention import COPIES
 from vitviz.models.watched.codes import repaint
 from vitviz.models.watched.local import without_other_tokens
-from vitviz.models.watched.places import TokenOrder
 from vitviz.models.watched.program import PICTURE, Program, Result, first_tensor
 from vitviz.models.watched.replay import Replay
 
@@ -119,7 +118,7 @@ def find_stream(replay: Replay, tokens: int, calls: Sequence[int]) -> tuple[Resi
 
 
 def first_mixing(
-    replay: Replay, pixels: torch.Tensor, grid: tuple[int, int], stream: ResidualStream, order: TokenOrder
+    replay: Replay, pixels: torch.Tensor, grid: tuple[int, int], stream: ResidualStream, index: torch.Tensor
 ) -> tuple[int | None, tuple[str, ...]]:
     """The first layer in which other operations than attention, convolutions and means mix tokens; None for none.
 
@@ -132,7 +131,8 @@ def first_mixing(
     mask = torch.rand(grid, generator=torch.Generator().manual_seed(SEED)) < 0.5
     mask[0, 0], mask[-1, -1] = True, False
     pictures = (pixels, repaint(pixels, mask, SEED))
-    expected = order.unsort(torch.cat([torch.zeros(order.extra, dtype=torch.bool), mask.flatten()]), 0)
+    expected = torch.zeros(stream.tokens, dtype=torch.bool)
+    expected[index[-mask.numel() :]] = mask.flatten()
     start = Result(stream.start)
     pair = [first_tensor(replay.program.run({PICTURE: picture.clone()}, [start])[0]) for picture in pictures]
     remarks: tuple[str, ...] = ()

@@ -56,15 +56,14 @@ class Ablation:
         return places.from_windows(output, call.output)
 
     def _key_bias(self, call: AttentionCall) -> torch.Tensor:
-        order = self.verified.order
-        total = order.extra + order.patches
+        total = len(self.verified.places[0].index)
         is_layer = self.verified.layer_of(call.number) is not None
         bias = self.bias if is_layer and self.bias is not None else torch.zeros(total, device=call.keys.device)
         hidden = torch.zeros(total, dtype=torch.bool)
         hidden[list(self.hidden)] = True
         bias = bias.masked_fill(hidden.to(bias.device), -math.inf)
         # A pooling may read the patches only.
-        return order.unsort(bias, 0) if call.key_count == total else bias[order.extra :]
+        return self.verified.unsort(bias, 0) if call.key_count == total else bias[self.verified.extra :]
 
 
 def watched_without(

@@ -14,7 +14,7 @@ from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import several
 from vitviz.models.watched.codes import decode_places
 from vitviz.models.watched.grids import is_one_grid
-from vitviz.models.watched.places import TokenOrder, TokenPlaces
+from vitviz.models.watched.places import TokenPlaces
 from vitviz.models.watched.recorder import Run
 from vitviz.models.watched.replay import Replay, check_output
 from vitviz.models.watched.sequence import verify_sequence
@@ -31,7 +31,7 @@ class VerifiedModule:
     Args:
         replay: its program.
         heads, head_width: sizes of every layer.
-        order: order of its patches among its tokens.
+        extra: number of its tokens that are not patches.
         has_bias: whether a layer adds a bias to its scores, or attends inside windows.
         calls: number of each layer's call among all calls.
         pooling_call: number of the call after the layers in which one query reads the tokens; None for no pooling.
@@ -46,7 +46,7 @@ class VerifiedModule:
     replay: Replay
     heads: int
     head_width: int
-    order: TokenOrder
+    extra: int
     has_bias: bool
     calls: tuple[int, ...]
     pooling_call: int | None
@@ -57,10 +57,13 @@ class VerifiedModule:
     reads_cls: bool = False
     remarks: tuple[str, ...] = ()
 
-    @property
-    def tokens(self) -> int:
-        """Number of the module's tokens in every layer."""
-        return self.order.extra + self.order.patches
+    def sort(self, tokens: torch.Tensor, dim: int) -> torch.Tensor:
+        """The module's tokens in the order of a :class:`vitviz.TokenLayout`: those that are not patches first."""
+        return tokens.index_select(dim, self.places[0].index.to(tokens.device))
+
+    def unsort(self, tokens: torch.Tensor, dim: int) -> torch.Tensor:
+        """Tokens of a layout in the order of the module, the inverse of :meth:`sort`."""
+        return tokens.index_select(dim, self.places[0].index.argsort().to(tokens.device))
 
     @property
     def windows(self) -> tuple[int, ...]:
@@ -77,9 +80,15 @@ class VerifiedModule:
         return replace(self, places=tuple(replace(places, is_padded=True) for places in self.places), has_bias=True)
 
     @property
+    def is_in_order(self) -> bool:
+        """Whether every layer attends globally to the same tokens in reading order."""
+        first = self.places[0].index
+        return all(each.is_contiguous(self.extra) and torch.equal(each.index, first) for each in self.places)
+
+    @property
     def is_global(self) -> bool:
         """Whether every call is a layer or the pooling, and attends globally to tokens in reading order."""
-        return not self.others and all(places.is_in(self.order) for places in self.places)
+        return not self.others and self.is_in_order
 
     def layer_of(self, call: int) -> int | None:
         """The layer of a call, by its number in the forward pass; None if it is not a layer."""
@@ -145,10 +154,10 @@ def verify_module(run: Run, replay: Replay, pixels: torch.Tensor, grid: tuple[in
     verified = _verify_calls(replay, pixels, grid, extra)
     if not verified.is_global:
         return verified
-    stream, remarks = find_stream(replay, verified.tokens, verified.calls)
+    stream, remarks = find_stream(replay, len(verified.places[0].index), verified.calls)
     mixed_from = verified.mixed_from
     if stream is not None and mixed_from is None:
-        layer, more = first_mixing(replay, pixels, grid, stream, verified.order)
+        layer, more = first_mixing(replay, pixels, grid, stream, verified.places[0].index)
         mixed_from = None if layer is None else verified.calls[layer] + 1
         remarks += more
     return replace(verified, stream=stream, remarks=remarks, mixed_from=mixed_from)
@@ -171,7 +180,7 @@ def _verify_calls(replay: Replay, pixels: torch.Tensor, grid: tuple[int, int], e
         shared = decode_places(replay, pixels, grid, {layers[0]: first}, first.queries - count)
         try:
             # Other tokens between the patches may pad a window.
-            if shared and shared[layers[0]].is_in(TokenOrder.of(shared[layers[0]], count)):
+            if shared and shared[layers[0]].is_contiguous(first.queries - count):
                 places = dict.fromkeys(layers, shared[layers[0]])
                 return _verify_places(replay, pixels, grid, places)
         except ConfigError as error:
@@ -203,21 +212,21 @@ def _verify_places(
         raise ConfigError(
             f"{patches}, with {kinds}; expected the same in every layer, such as with zeros in place of pruned heads"
         )
-    order = TokenOrder.of(places[first], count)
+    extra = len(places[first].index) - count
     rest = [number for number in numbers if number > last]
-    pooling_call = rest[0] if len(rest) == 1 and replay.shapes[rest[0]].pools(order.extra + count, count) else None
+    pooling_call = rest[0] if len(rest) == 1 and replay.shapes[rest[0]].pools(extra + count, count) else None
     layer_places = tuple(places[call] for call in calls)
-    if pooling_call is not None and not all(place.is_in(order) for place in layer_places):
+    has_bias = replay.has_bias or any(place.windows > 1 for place in layer_places)
+    others = tuple(number for number in numbers if number not in (*calls, pooling_call))
+    mixed_from = verify_sequence(replay, pixels, calls, others, layer_places, extra)
+    verified = VerifiedModule(
+        *(replay, *sizes[0], extra, has_bias, calls, pooling_call, others, layer_places),
+        mixed_from=mixed_from,
+    )
+    if pooling_call is not None and not verified.is_in_order:
         raise ConfigError(
             f"{patches}, but in windows or reordered: a pooling over these is not supported; forward=… may end below it"
         )
-    has_bias = replay.has_bias or any(place.windows > 1 for place in layer_places)
-    others = tuple(number for number in numbers if number not in (*calls, pooling_call))
-    mixed_from = verify_sequence(replay, pixels, calls, others, layer_places, order.extra)
-    verified = VerifiedModule(
-        *(replay, *sizes[0], order, has_bias, calls, pooling_call, others, layer_places),
-        mixed_from=mixed_from,
-    )
     return verified.padded() if any(len(place.pads) for place in layer_places) else verified
 
 
