@@ -1,4 +1,4 @@
-"""Preprocessing brings pictures to the model's input; Geometry finds patches and pixels in both directions."""
+"""Preprocessing brings pictures to the model's input; Geometry says where it lies."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ MOST = {
     "datasets": 1250,
     "errors": 250,
     "evaluation": 740,
-    "images": 1060,
+    "images": 1000,
     "metrics": 250,
     "models": 2700,
     "system": 110,

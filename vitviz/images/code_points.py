@@ -86,9 +86,9 @@ class CodePoints:
 
     def __str__(self) -> str:
         numbers = f"CICP {self.primaries}, {self.transfer}"
-        name = PRIMARIES.get(self.primaries, (numbers,))[0]
+        name = PRIMARIES.get(self.primaries, ("unknown primaries",))[0]
         curve = f", {HDR[self.transfer]} in the tones of standard range" if self.transfer in HDR else ""
-        return f"{name} ({numbers}{curve})" if name != numbers else f"{numbers}{curve}"
+        return f"{name} ({numbers}{curve})"
 
 
 def to_standard_range(light: np.ndarray, transfer: int | None) -> np.ndarray:

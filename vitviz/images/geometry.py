@@ -11,7 +11,7 @@ from vitviz.errors.kinds import ConfigError
 
 @dataclass(frozen=True)
 class Geometry:
-    """Where the model's input lies on the user's image, in both directions.
+    """Where the model's input lies on the user's image.
 
     Pixel coordinates run right and down from the top left corner of the image; a rectangle is ``(left, top, right,
     bottom)``. The model sees the rectangle ``box`` of the image, stretched to its input.
@@ -63,24 +63,12 @@ class Geometry:
         row, column = int((y - top) * grid_height / (bottom - top)), int((x - left) * grid_width / (right - left))
         return min(row, grid_height - 1), min(column, grid_width - 1)
 
-    def to_input(self, x: float, y: float) -> tuple[float, float]:
-        """A point of the user's image in pixels of the model's input; may lie outside the input."""
-        left, top, right, bottom = self.box
-        return (x - left) * self.input_width / (right - left), (y - top) * self.input_height / (bottom - top)
-
-    def to_image(self, x: float, y: float) -> tuple[float, float]:
-        """A point of the model's input in pixels of the user's image."""
-        left, top, right, bottom = self.box
-        return left + x * (right - left) / self.input_width, top + y * (bottom - top) / self.input_height
-
     def resized(self, image_width: int, image_height: int) -> Geometry:
         """The same geometry on the image resized to this size."""
-        if (image_width, image_height) == (self.image_width, self.image_height):
-            return self
         across, down = image_width / self.image_width, image_height / self.image_height
         left, top, right, bottom = self.box
         # Rounding must not carry an edge of the image past it.
-        box = (left * across, top * down, min(image_width, right * across), min(image_height, bottom * down))
+        box = (left * across, top * down, min(right * across, image_width), min(bottom * down, image_height))
         return replace(self, image_width=image_width, image_height=image_height, box=box)
 
 

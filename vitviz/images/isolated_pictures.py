@@ -109,8 +109,7 @@ class OpenPicture:
         try:
             values = np.frombuffer(pixels, np.float32).reshape(1, len(preprocessing.mean), height, width)
             image = Image.fromarray(np.frombuffer(levels, np.uint8).reshape(rows, columns, 3))
-            fields = facts["geometry"]
-            geometry = Geometry(**{**fields, "box": tuple(map(float, fields["box"]))})
+            geometry = Geometry(**{**facts["geometry"], "box": tuple(map(float, facts["geometry"]["box"]))})
             ImageFacts(_sentences(facts["assumptions"])).keep(image)
             return PreparedImage(image, torch.from_numpy(values), geometry)
         except (KeyError, TypeError, ValueError, ConfigError):
@@ -147,11 +146,9 @@ class UnopenedPicture:
         while "skipped" in facts:
             facts, _ = self._child.part()
         width, height = facts.get("width"), facts.get("height")
-        if not isinstance(width, int) or not isinstance(height, int) or min(width, height) < 1:
-            raise self._child.answer_error()
-        if width * height > MAX_PIXELS:
-            raise self._child.answer_error()
-        return OpenPicture(width, height, self._child)
+        if isinstance(width, int) and isinstance(height, int) and 0 < width * height <= MAX_PIXELS and width > 0:
+            return OpenPicture(width, height, self._child)
+        raise self._child.answer_error()
 
 
 @contextmanager
@@ -182,8 +179,8 @@ def unopened_picture(
     Raises:
         ImageError: as :func:`vitviz.open_image`, as far as the header tells, or the child exceeds a limit.
     """
-    arguments = (path.absolute(), name, value_range, color_profile)
-    return unopened(worker, f"{__name__}:read_picture", arguments, name, limits_of(path))
+    reader, arguments = f"{__name__}:read_picture", (path.absolute(), name, value_range, color_profile)
+    return unopened(worker, reader, arguments, name, limits_of(path))
 
 
 def limits_of(path: Path) -> Limits:
@@ -202,10 +199,11 @@ def open_picture(worker: Worker, path: Path, name: str) -> Iterator[OpenPicture]
         yield picture.decode()
 
 
-def _sentences(value: object) -> tuple[str, ...]:
+def _sentences(value: Any) -> tuple[str, ...]:
     """The sentences of a child, if they are few, short and in one line each."""
-    if not isinstance(value, list) or len(value) > MAX_SENTENCES:
-        raise ValueError
-    if not all(isinstance(each, str) and len(each) <= MAX_SENTENCE_CHARS and each.isprintable() for each in value):
-        raise ValueError
-    return tuple(value)
+    is_short = isinstance(value, list) and len(value) <= MAX_SENTENCES
+    if is_short and all(
+        isinstance(each, str) and len(each) <= MAX_SENTENCE_CHARS and each.isprintable() for each in value
+    ):
+        return tuple(value)
+    raise ValueError

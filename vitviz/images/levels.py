@@ -79,11 +79,12 @@ class Encoding:
             or (decoder == "libtiff" and rawmode in SWAPPED_RAWMODES)
         )
         if is_misread:
-            kind = "bands, numbers or colours that Pillow misreads"
-            raise ImageError(f"{name}: a TIFF file of {kind}; {AS_ARRAY}")
+            raise ImageError(f"{name}: a TIFF file of bands, numbers or colours that Pillow misreads; {AS_ARRAY}")
         if image.format == "PNG" and "transparency" in image.info and rawmode in MISREAD_TRANSPARENCY:
-            kind = "2, 4 or 16 bits a channel, of which one colour is transparent and which Pillow misreads"
-            raise ImageError(f"{name}: a PNG file of {kind}; expected a copy saved with 8 bits a channel")
+            raise ImageError(
+                f"{name}: a PNG file of 2, 4 or 16 bits a channel, of which one colour is transparent and which Pillow "
+                "misreads; expected a copy saved with 8 bits a channel"
+            )
         is_ppm = image.format == "PPM" and isinstance(arguments, tuple) and arguments[-1] > 255
         is_cut = (is_ppm or rawmode.endswith((";16B", ";16L", ";16N"))) and not _is_deep(image)
         return cls(4095 if bits == (12,) else DEEP_TOP, tags.get(PHOTOMETRIC) == WHITE_IS_ZERO, is_cut)
@@ -106,24 +107,24 @@ def to_rgb(
     """
     conversion, sentence = conversion_of(image) if color_profile == "apply" else (None, "")
     assumptions, is_clear = [sentence], image.has_transparency_data
-    convert: Callable[[Image.Image], Image.Image] | None = None
+    convert: Callable[[Image.Image], Image.Image]
     if _is_deep(image):
         ends, sentence = _deep_range(image, name, encoding, value_range)
         assumptions.append(sentence)
         convert = partial(_from_deep_grey, name, ends, encoding, conversion)
     elif value_range is not None and tuple(value_range) != (0, 255):
-        convert = partial(_from_levels, _level_table(image, name, encoding, value_range), conversion)
-    elif is_clear or conversion is not None or image.mode != "RGB":
+        _check_range(image, name, encoding)
+        convert = partial(_from_levels, name, value_range, conversion)
+    else:
         convert = partial(_on_white if is_clear else _opaque, conversion)
-    rgb = image if convert is None else Image.new("RGB", image.size)
-    if convert is not None:
-        for box, strip in strips(image):
-            rgb.paste(convert(strip), box)
+    rgb = Image.new("RGB", image.size)
+    for box, strip in strips(image):
+        rgb.paste(convert(strip), box)
     darkest, brightest = np.min(rgb.getextrema()), np.max(rgb.getextrema())
     if value_range is None and brightest < BLACK_LEVELS and not _is_deep(image):
-        is_legal = image.mode in MODES_IN_RANGE and not encoding.is_cut and not is_clear and conversion is None
         dark = dark_sentence(int(brightest), 255)
-        assumptions.append(dark if is_legal else dark.partition(":")[0] + AS_BRIGHTER_ARRAY)
+        is_other = image.mode not in MODES_IN_RANGE or encoding.is_cut or is_clear or conversion is not None
+        assumptions.append(dark.partition(":")[0] + AS_BRIGHTER_ARRAY if is_other else dark)
     if darkest >= 256 - BLACK_LEVELS and (is_clear or image.mode == "CMYK"):
         assumptions.append(PALE)
     return rgb, [*filter(None, assumptions)]
@@ -152,22 +153,20 @@ def _on_white(conversion: Conversion | None, image: Image.Image) -> Image.Image:
     return white
 
 
-def _from_levels(table: list[int], conversion: Conversion | None, image: Image.Image) -> Image.Image:
-    image = image.convert("L") if image.mode == "1" else image
-    return _opaque(conversion, image.point(table * len(image.getbands())))
+def _from_levels(name: str, value_range: ValueRange, conversion: Conversion | None, image: Image.Image) -> Image.Image:
+    levels = eight_bit(np.asarray(image.convert("L") if image.mode == "1" else image), name, value_range)
+    return _opaque(conversion, Image.fromarray(levels))
 
 
-def _level_table(image: Image.Image, name: str, encoding: Encoding, value_range: ValueRange) -> list[int]:
-    """The level of each of the 256 levels of an image if these are the values of black and white."""
+def _check_range(image: Image.Image, name: str, encoding: Encoding) -> None:
+    """Check that a range of values can be applied to the levels of an image."""
     if image.mode not in MODES_IN_RANGE or image.has_transparency_data:
-        problem = f"a picture of mode {image.mode}{' with transparency' * image.has_transparency_data}"
-        raise ImageError(f"{name}: {problem}; expected greyscale or opaque RGB for value_range, or no value_range")
+        raise ImageError(
+            f"{name}: a picture of mode {image.mode}{' with transparency' * image.has_transparency_data}; expected "
+            "greyscale or opaque RGB for value_range, or no value_range"
+        )
     if encoding.is_cut:
         raise ImageError(f"{name}: 16 bits a colour, of which Pillow reads 8, so that no value_range fits: {AS_ARRAY}")
-    extrema: Any = image.getextrema()
-    values = np.arange(256)
-    eight_bit(values[[np.min(extrema), np.max(extrema)]], name, value_range)
-    return eight_bit(values.clip(*value_range), name, value_range).tolist()
 
 
 def _deep_range(
@@ -184,14 +183,15 @@ def _deep_range(
     start, end = value_range or (0.0, top)
     if not (low >= start and high <= end):
         hint = f", or the values of black and white, such as value_range=({min(low, 0):g}, {high:g})"
-        hint = hint if value_range is None else f" = value_range{CUT}"
-        raise ImageError(f"{name}: greyscale values from {low:g} to {high:g}; expected {start:g} to {end:g}{hint}")
+        raise ImageError(
+            f"{name}: greyscale values from {low:g} to {high:g}; expected {start:g} to {end:g}"
+            f"{hint if value_range is None else f' = value_range{CUT}'}"
+        )
     if value_range is not None:
         return value_range, ""
     sentence = dark_sentence(top - low if encoding.white_is_zero else high, top, encoding.white_is_zero)
-    if is_integer and not sentence:
-        sentence = f"its whole numbers, up to {high:,}, are read as 0 (black) to {top:,} (white)"
-    return (start, end), sentence
+    numbers = f"its whole numbers, up to {high:,}, are read as 0 (black) to {top:,} (white)"
+    return (start, end), sentence or numbers * is_integer
 
 
 def dark_sentence(highest: float, top: float, white_is_zero: bool = False) -> str:

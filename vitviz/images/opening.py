@@ -158,26 +158,24 @@ class UnopenedImage:
 
 
 def _name_of(source: object) -> str:
-    if isinstance(source, Image.Image):
-        source = getattr(source, "filename", "") or "the image"
-    # An open file or an upload.
-    if hasattr(source, "read"):
-        source = getattr(source, "name", "the image")
-    if isinstance(source, str | os.PathLike) and not os.fspath(source).startswith("data:"):
-        return Path(source).name or repr(str(source))
     if isinstance(source, np.ndarray | torch.Tensor):
         kind = "array" if isinstance(source, np.ndarray) else "tensor"
         return f"{kind} of shape {tuple(source.shape)} and type {source.dtype}"
-    return "the image"
+    # Of a PIL image, of an open file or an upload.
+    attribute = "filename" if isinstance(source, Image.Image) else "name" if hasattr(source, "read") else ""
+    path: Any = (getattr(source, attribute, None) or None) if attribute else source
+    is_path = isinstance(path, str | os.PathLike) and not str(path).startswith("data:")
+    return Path(path).name or repr(str(path)) if is_path else "the image"
 
 
 def _file(source: object, name: str) -> BinaryIO:
     if isinstance(source, bytes):
         return io.BytesIO(source)
     if not isinstance(source, str | os.PathLike):
-        expected = "expected a path, bytes, a PIL image, a NumPy array or a tensor"
         hint = "; cv2.imread gives None for a file that it cannot read" if source is None else other_call(source)
-        raise ImageError(f"{name}: {describe(source)} found; {expected}{hint}")
+        raise ImageError(
+            f"{name}: {describe(source)} found; expected a path, bytes, a PIL image, a NumPy array or a tensor{hint}"
+        )
     if URL.match(os.fspath(source)):
         raise ImageError(f"{name}: a URL; vitviz does not fetch pictures: save it, and give its path")
     # Reading a pipe would block, and a device has no end.
@@ -209,8 +207,8 @@ def _identified(file: BinaryIO, name: str, max_pixels: int | None) -> tuple[Imag
         if kind == HEIC:
             way = "damaged, or of a rare kind" if heif_formats() else needs("which", "pillow_heif")
             raise ImageError(f"{name}: {kind}, {way}; {EXPECTED}, so convert it or export it as JPEG") from None
-        is_raw = kind == TIFF and name.lower().endswith(RAW_SUFFIXES)
-        raise ImageError(f"{name}: {RAW if is_raw else kind}; {EXPECTED}") from None
+        kind = RAW if kind == TIFF and name.lower().endswith(RAW_SUFFIXES) else kind
+        raise ImageError(f"{name}: {kind}; {EXPECTED}") from None
     except Exception as error:
         raise _refusal(error, name, "image") from error
     if max_pixels is not None and math.prod(image.size) > max_pixels:
@@ -226,9 +224,9 @@ def _refusal(error: Exception, name: str, kind: str) -> ImageError:
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
     if kind == "TIFF":
         return ImageError(f"{name}: a TIFF file cut short, or {UNREAD}: {reason}; {AS_ARRAY}")
-    way = "expected a whole one of a common kind: save it as PNG"
     return ImageError(
-        f"{name}: Pillow cannot decode this {kind}: damaged or cut short, or of a rare kind ({reason}); {way}"
+        f"{name}: Pillow cannot decode this {kind}: damaged or cut short, or of a rare kind ({reason}); expected a "
+        "whole one of a common kind: save it as PNG"
     )
 
 
@@ -237,11 +235,13 @@ def _from_array(
 ) -> tuple[Image.Image, ValueRange | None]:
     """An image of an array's levels, and a range for them: None if a narrower one may be meant."""
     array = source if isinstance(source, np.ndarray) else as_array(source, name)
-    expected = "expected 'height width' or 'height width channel' with 1, 3 or 4 channels"
-    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (1, 3, 4)) or 0 in array.shape:
-        is_channels_first = array.ndim == 3 and array.shape[0] in CHANNELS
-        hint = "; of 'channel height width', array.transpose(1, 2, 0) gives that" if is_channels_first else ""
-        raise ImageError(f"{name}: {expected}{hint or other_call(source)}")
+    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in CHANNELS) or 0 in array.shape:
+        hint = (
+            "; of 'channel height width', array.transpose(1, 2, 0) gives that"
+            if array.ndim == 3 and array.shape[0] in CHANNELS
+            else other_call(source)
+        )
+        raise ImageError(f"{name}: expected 'height width' or 'height width channel' with 1, 3 or 4 channels{hint}")
     levels = np.ascontiguousarray(eight_bit(array, name, value_range, is_tensor=isinstance(source, torch.Tensor)))
     image = Image.fromarray(levels[..., 0] if levels.ndim == 3 and levels.shape[2] == 1 else levels)
     if value_range is None and array.dtype != np.uint8:
@@ -293,8 +293,10 @@ def _finished(
     is_flat = rgb.getcolors(1) is not None
     # Phones store a second exposure or a map of depths behind a photograph, as MPO.
     if is_moving and (is_flat or image.format != "MPO"):
-        flat = ", which is of one colour, is read: save another" if is_flat else " is read"
-        more.append(f"it has several frames or pages, and the first{flat}")
+        more.append(
+            f"it has several frames or pages, and the first{', which is of one colour,' * is_flat} is read"
+            f"{': save another' * is_flat}"
+        )
     size = full_size if upright.size == stored_size else full_size[::-1]
     factor = math.ceil(math.sqrt(math.prod(rgb.size) / MAX_PIXELS))
     rgb = rgb.reduce(factor) if factor > 1 else rgb

@@ -31,8 +31,11 @@ CHANNELS = (1, 3)
 
 def why_not_channels(count: int) -> str | None:
     """Why pictures of this number of channels cannot be prepared; None if they can."""
-    prepared = "so far, vitviz prepares pictures of 3, red, green and blue, or of 1, grey, only"
-    return None if count in CHANNELS else f"pictures of {count} channels; {prepared}"
+    if count in CHANNELS:
+        return None
+    return (
+        f"pictures of {count} channels; so far, vitviz prepares pictures of 3, red, green and blue, or of 1, grey, only"
+    )
 
 
 class Sized(Protocol):
@@ -64,19 +67,24 @@ class PreparedImage:
     source: Path | int | None = None
 
     def __repr__(self) -> str:
-        geometry = self.geometry
         source = "" if self.source is None else f"{self.source}: "
-        image = f"{self.image.width}×{self.image.height} pixels"
-        return f"PreparedImage({source}{image} as an input of {geometry.input_width}×{geometry.input_height})"
+        return (
+            f"PreparedImage({source}{self.image.width}×{self.image.height} pixels as an input of "
+            f"{self.geometry.input_width}×{self.geometry.input_height})"
+        )
 
     def __post_init__(self) -> None:
         geometry = self.geometry
         if (geometry.image_width, geometry.image_height) not in (self.image.size, ImageFacts.of(self.image).size):
-            size = f"{geometry.image_width}×{geometry.image_height}"
-            raise ConfigError(f"image of {self.image.width}×{self.image.height} pixels: its geometry is for {size}")
+            raise ConfigError(
+                f"image of {self.image.width}×{self.image.height} pixels: its geometry is for "
+                f"{geometry.image_width}×{geometry.image_height}"
+            )
         if self.pixels.shape[2:] != (geometry.input_height, geometry.input_width):
-            expected = f"'1 channel {geometry.input_height} {geometry.input_width}'"
-            raise ConfigError(f"pixels of shape {tuple(self.pixels.shape)}: the geometry expects {expected}")
+            raise ConfigError(
+                f"pixels of shape {tuple(self.pixels.shape)}: the geometry expects '1 channel {geometry.input_height} "
+                f"{geometry.input_width}'"
+            )
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -141,8 +149,10 @@ class Preprocessing:
     def __post_init__(self) -> None:
         sides = (self.height, self.width)
         if not all(isinstance(side, int) and side >= 1 for side in sides) or math.prod(sides) > MAX_PIXELS:
-            expected = f"whole numbers of at least 1, and at most {MAX_PIXELS:,} pixels together"
-            raise ConfigError(f"input of {self.height!r}×{self.width!r} pixels: expected {expected}")
+            raise ConfigError(
+                f"input of {self.height!r}×{self.width!r} pixels: expected whole numbers of at least 1, and at most "
+                f"{MAX_PIXELS:,} pixels together"
+            )
         for name, values in (("mean", self.mean), ("std", self.std)):
             if not isinstance(values, tuple) or not all(map(_is_number, values)):
                 raise ConfigError(f"{name} = {values!r}: expected a tuple of 1 or 3 finite numbers")
@@ -152,17 +162,17 @@ class Preprocessing:
             raise ConfigError(f"{len(self.mean)} means and {len(self.std)} deviations: expected as many of each")
         if min(self.std) <= 0:
             raise ConfigError(f"std = {self.std}: every deviation must be above 0")
-        word("fit", self.fit, FITS, ConfigError)
+        words = {"fit": FITS, "rounding": ROUNDINGS, "backend": BACKENDS, "interpolation": INTERPOLATIONS}
+        for name, legal in {**words, "color_profile": COLOR_PROFILES}.items():
+            word(name, getattr(self, name), legal, ConfigError)
         for name, fraction in (("crop_fraction", self.crop_fraction), ("squash_fraction", self.squash_fraction)):
             if not _is_number(fraction) or not 0 < fraction <= 1:
                 raise ConfigError(f"{name} = {fraction!r}: expected a number in (0, 1]")
-        word("rounding", self.rounding, ROUNDINGS, ConfigError)
-        word("backend", self.backend, BACKENDS, ConfigError)
-        word("interpolation", self.interpolation, INTERPOLATIONS, ConfigError)
         if self.interpolation not in BACKENDS[self.backend]:
-            combination = f"interpolation {self.interpolation!r} of the backend {self.backend!r}"
-            raise ConfigError(f"{combination}: expected {choices(BACKENDS[self.backend])}")
-        word("color_profile", self.color_profile, COLOR_PROFILES, ConfigError)
+            raise ConfigError(
+                f"interpolation {self.interpolation!r} of the backend {self.backend!r}: expected "
+                f"{choices(BACKENDS[self.backend])}"
+            )
         if self.detail is not None and (type(self.detail) is not int or self.detail < 1):
             raise ConfigError(f"detail = {describe(self.detail)}: expected None or a whole number of at least 1")
 
@@ -205,15 +215,15 @@ class Preprocessing:
         if shorter is None or shorter < 1 or shorter % patch:
             value = number_or_none(resolution)
             below = math.floor((side if value is None or value < 1 else value) / patch) * patch
-            nearest = choices((max(below, patch), max(below, patch) + patch))
-            kind = "" if value is not None else "one number, the shorter side in pixels: "
-            expected = f"{kind}a multiple of the patch's {patch} pixels: {nearest}"
-            raise ConfigError(f"resolution = {describe(resolution)}: expected {expected}")
+            raise ConfigError(
+                f"resolution = {describe(resolution)}: expected "
+                f"{'one number, the shorter side in pixels: ' * (value is None)}a multiple of the patch's {patch} "
+                f"pixels: {choices((max(below, patch), max(below, patch) + patch))}"
+            )
         proportional = round(shorter * other_side / side / other_patch) * other_patch
         # With a square input and an oblong patch, rounding must not make the other side the shorter one.
         longer = max(proportional, math.ceil(shorter / other_patch) * other_patch)
-        sides = {short: shorter, long: longer}
-        return replace(self, height=sides["height"], width=sides["width"])
+        return replace(self, **cast(Any, {short: shorter, long: longer}))
 
     def smaller(self, patch_height: int, patch_width: int) -> range:
         """The resolutions below the present one that :meth:`at` accepts, the largest first."""

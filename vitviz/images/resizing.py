@@ -123,13 +123,4 @@ def _resize_crop_only(
     left, top, right, bottom = crop
     across, down = image.width / width, image.height / height
     box = (left * across, top * down, min(image.width, right * across), min(image.height, bottom * down))
-    margin = 4
-    near_left, near_top = max(0, int(box[0]) - margin), max(0, int(box[1]) - margin)
-    near_right, near_bottom = (
-        min(image.width, math.ceil(box[2]) + margin),
-        min(image.height, math.ceil(box[3]) + margin),
-    )
-    # Pillow stores the box in single precision, which is exact enough near zero.
-    near = (box[0] - near_left, box[1] - near_top, box[2] - near_left, box[3] - near_top)
-    neighbourhood = image.crop((near_left, near_top, near_right, near_bottom))
-    return neighbourhood.resize((right - left, bottom - top), resampling, box=near)
+    return image.resize((right - left, bottom - top), resampling, box=box)

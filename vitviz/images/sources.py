@@ -45,8 +45,10 @@ def checked_range(value_range: object) -> ValueRange | None:
     ends = [number_or_none(end) for end in value_range] if isinstance(value_range, tuple | list) else []
     low, high = ends if len(ends) == 2 else (None, None)
     if low is None or high is None or low >= high:
-        expected = "expected the values of black and white, such as (0, 1), (-1, 1) or (0, 255)"
-        raise ConfigError(f"value_range = {describe(value_range)}: {expected}")
+        raise ConfigError(
+            f"value_range = {describe(value_range)}: expected the values of black and white, such as (0, 1), (-1, 1) "
+            "or (0, 255)"
+        )
     return low, high
 
 
@@ -74,8 +76,10 @@ def as_source(source: Any, name: str) -> Any:
         return np.asarray(source) if hasattr(source, "__array__") else source
     # Foreign objects raise anything.
     except Exception as error:
-        expected = "expected a file that is open for reading bytes, or an object that NumPy can read"
-        raise ImageError(f"{name}: {describe(source)} cannot be read ({error}); {expected}") from error
+        raise ImageError(
+            f"{name}: {describe(source)} cannot be read ({error}); expected a file that is open for reading bytes, or "
+            "an object that NumPy can read"
+        ) from error
 
 
 def image_of(source: ImageSource | Row, column: str) -> ImageSource:
@@ -89,9 +93,10 @@ def image_of(source: ImageSource | Row, column: str) -> ImageSource:
     if not isinstance(source, Mapping):
         return source
     if column not in source:
-        row = f"a row with {choices(source)}" if source else "a row without columns"
-        code = f"column={next(iter(source), COLUMN)!r}{did_you_mean(column, source)}"
-        raise ImageError(f"{row}: no column {column!r}; name that of the images, as by {code}")
+        raise ImageError(
+            f"a row {f'with {choices(source)}' if source else 'without columns'}: no column {column!r}; name that of "
+            f"the images, as by column={next(iter(source), COLUMN)!r}{did_you_mean(column, source)}"
+        )
     value = source[column]
     if not isinstance(value, Mapping):
         return value
@@ -106,11 +111,10 @@ def check_several(name: str, images: object) -> None:
     Raises:
         ConfigError: it is a single one.
     """
-    # Iterating over a string, a table row or an array would not give images.
-    single = isinstance(images, str | bytes | bytearray | memoryview | os.PathLike | Image.Image | Mapping)
-    single = single or hasattr(images, "read")
-    single = single or (isinstance(images, np.ndarray | torch.Tensor) and images.ndim < 4)
-    if single or not isinstance(images, Iterable):
+    # Iterating over a string, a table row, a file or an array would not give images.
+    is_text = isinstance(images, str | bytes | bytearray | memoryview | os.PathLike | Image.Image | Mapping)
+    is_array = isinstance(images, np.ndarray | torch.Tensor) and images.ndim < 4
+    if is_text or is_array or hasattr(images, "read") or not isinstance(images, Iterable):
         folder = f"; of a folder, {pictures_of(images)}" if isinstance(images, str | os.PathLike) else ""
         raise ConfigError(
             f"{name}: one {type(images).__name__} found; expected several, such as a list of paths{folder}"
@@ -143,8 +147,7 @@ def origin(source: ImageSource | Row, column: str, index: int | None) -> Path | 
     """The file of an image if it is known, else its index in the batch."""
     value = source.get(column) if isinstance(source, Mapping) else source
     path = value.get("path") if isinstance(value, Mapping) else value
-    if isinstance(path, Image.Image):
-        path = getattr(path, "filename", None) or None
+    path = getattr(path, "filename", None) or None if isinstance(path, Image.Image) else path
     return user_path(path) if isinstance(path, str | os.PathLike) else index
 
 
@@ -162,10 +165,12 @@ def as_array(tensor: torch.Tensor, name: str) -> np.ndarray:
             return values.numpy() if image.ndim == 2 else values.permute(1, 2, 0).numpy()
         except (TypeError, RuntimeError, NotImplementedError) as error:
             raise ImageError(f"{name}: no values that NumPy can read ({error}); expected a dense tensor") from error
-    expected = "expected 'channel height width' with 1, 3 or 4 channels, or 'height width'"
-    is_channels_last = image.ndim == 3 and image.shape[2] in CHANNELS
-    hint = "; of 'height width channel', tensor.permute(2, 0, 1) gives that" if is_channels_last else ""
-    raise ImageError(f"{name}: {expected}{hint or other_call(tensor)}")
+    hint = (
+        "; of 'height width channel', tensor.permute(2, 0, 1) gives that"
+        if image.ndim == 3 and image.shape[2] in CHANNELS
+        else other_call(tensor)
+    )
+    raise ImageError(f"{name}: expected 'channel height width' with 1, 3 or 4 channels, or 'height width'{hint}")
 
 
 def eight_bit(array: np.ndarray, name: str, value_range: ValueRange | None, *, is_tensor: bool = False) -> np.ndarray:
@@ -187,18 +192,17 @@ def eight_bit(array: np.ndarray, name: str, value_range: ValueRange | None, *, i
     if value_range is None and array.dtype == np.uint8:
         return array
     if value_range is None and not is_float:
-        legal = "uint8 in [0, 255] or floating point in [0, 1]"
-        raise ImageError(f"{name}: expected {legal}, or {range_of(array)}")
+        raise ImageError(f"{name}: expected uint8 in [0, 255] or floating point in [0, 1], or {range_of(array)}")
     if value_range is None and is_tensor:
         raise ImageError(f"{name}: nothing says what black and white are; expected {range_of(array)}")
     low, high = value_range or (0.0, 1.0)
     if is_float and np.isnan(array.min()):
         raise ImageError(f"{name}: {NOT_NUMBERS}")
     if not (array.min() >= low and array.max() <= high):
-        values = f"values from {array.min():g} to {array.max():g}"
+        problem = f"outside of value_range = ({low:g}, {high:g}){CUT}"
         if value_range is None:
-            raise ImageError(f"{name}: {values}; expected floating point in [0, 1], or {range_of(array)}")
-        raise ImageError(f"{name}: {values}; outside of value_range = ({low:g}, {high:g}){CUT}")
+            problem = f"expected floating point in [0, 1], or {range_of(array)}"
+        raise ImageError(f"{name}: values from {array.min():g} to {array.max():g}; {problem}")
     # A stated range may be narrow and far from zero, where single precision has steps of whole levels.
     precise: np.ndarray = array.astype(np.float32 if value_range is None else np.float64)
     return np.rint((precise - low) * 255 / (high - low)).astype(np.uint8)
