@@ -28,16 +28,13 @@ TESTS: dict[str, dict[str, list[str]]] = {
     "The size of a body is limited before it is read": {
         "ui/server/test_requests.py": [
             "test_a_large_body_is_refused_before_it_is_there",
-            "test_bodies_in_memory_are_bounded_together",
         ]
     },
-    "JSON is at most 32 levels deep and has at most 65,536 commas and brackets": {
-        "ui/server/test_depth.py": [
-            "test_the_depth_of_a_body_is_limited",
-            "test_a_body_may_have_a_large_string_and_few_values",
-            "test_a_body_takes_time_in_proportion_to_its_size",
+    "A body is there within ten seconds": {
+        "ui/server/test_requests.py": [
+            "test_a_body_that_comes_too_slowly_is_refused",
+            "test_a_body_that_nests_is_refused_and_nobody_waits",
         ],
-        "ui/server/test_requests.py": ["test_a_body_that_nests_is_refused_and_nobody_waits"],
     },
     "A text is read in linear time": {
         "fuzz/test_fuzz.py": [
@@ -68,22 +65,26 @@ TESTS: dict[str, dict[str, list[str]]] = {
             "test_the_limit_of_descriptors_is_raised",
         ]
     },
-    "Visitors are served in turn": {
-        "ui/server/test_line.py": [
-            "test_who_has_used_places_least_comes_first",
-            "test_the_use_of_one_line_counts_in_another",
-            "test_the_processes_of_those_who_have_used_much_are_nice_to_others",
-            "test_work_gives_its_place_back_at_a_report_and_goes_on_in_a_later_turn",
-            "test_who_waits_has_no_thread_and_hears_how_many_come_first",
-            "test_work_is_done_once_for_all_who_ask_meanwhile",
-        ],
+    "A visitor has 40 requests under way": {
+        "ui/server/test_requests.py": ["test_one_visitor_has_so_many_requests_under_way_and_the_next_wait"],
         "ui/test_runs_order.py": ["test_one_visitor_has_so_many_runs"],
-        "ui/server/test_requests.py": ["test_one_visitor_has_so_many_short_requests"],
         "ui/server/test_unread_replies.py": [
             "test_one_visitor_has_so_many_calls_and_another_has_their_own",
             "test_answers_that_nobody_reads_are_dropped",
         ],
+    },
+    "Visitors are served in turn": {
+        "ui/server/test_line.py": [
+            "test_who_was_served_longest_ago_is_next",
+            "test_long_work_and_its_processes_are_nice_to_others",
+            "test_who_waits_has_no_thread_and_hears_how_many_come_first",
+            "test_work_is_done_once_for_all_who_ask_meanwhile",
+        ],
+        "ui/server/test_fair_queue.py": ["test_after_one_who_calls_more_than_there_are_places_others_are_next"],
         "worker/test_worker.py": ["test_children_share_the_processor_by_their_priorities_and_have_no_terminal"],
+    },
+    "A shared app ends work that takes more than two minutes": {
+        "ui/server/test_line.py": ["test_work_of_strangers_ends_at_a_report_after_its_time"]
     },
     "What is kept of a visitor is not dropped for what another sends": {
         "ui/test_holdings.py": [
@@ -236,7 +237,7 @@ TESTS: dict[str, dict[str, list[str]]] = {
     "A request that needs more memory than there is fails with that sentence, and the app goes on": {
         "ui/server/test_line.py": [
             "test_an_error_ends_the_turn_and_memory_that_is_missing_is_said",
-            "test_work_begins_with_room_which_keepers_make",
+            "test_work_begins_where_there_is_room",
         ],
         "project/test_hosting.py": ["test_memory_beyond_the_limit_is_refused_and_the_process_goes_on"],
     },

@@ -11,7 +11,7 @@ from gradio_client import Client, handle_file
 from tests.support.example import EXAMPLE
 from tests.support.waiting import HANG_SECONDS
 from vitviz.ui.api import Api, answering
-from vitviz.ui.server.quota import Quota
+from vitviz.ui.server.rule import UnderWay
 from vitviz.ui.service import AnalysisService
 
 ENDPOINTS = ("/models", "/open", "/methods", "/analyze", "/maps", "/overlay")
@@ -23,7 +23,7 @@ PLAIN: dict[str, Any] = {"timeout": HANG_SECONDS, "verify": False}
 
 def endpoints(service: AnalysisService) -> SimpleNamespace:
     """The endpoints of a service, as they answer calls."""
-    api, under_way = Api(service), Quota(100, "too many")
+    api, under_way = Api(service), UnderWay()
     return SimpleNamespace(**{name[1:]: answering(getattr(api, name[1:]), under_way) for name in ENDPOINTS})
 
 

@@ -93,5 +93,5 @@ def test_the_analysis_of_a_visitor_who_left_ends_and_lets_the_next_in(make_model
 
     with pytest.raises(RunEnded):
         on_loop(bench.analyze(bench.start, picture, "squash", report=report))
-    assert done == [0] and len(bench.small) == len(bench.large) == 0
+    assert done == [0] and len(bench.short) == len(bench.long) == 0
     assert on_loop(bench.analyze(bench.start, picture, "squash"))[0]

@@ -18,7 +18,7 @@ from vitviz.errors.messages import quote
 from vitviz.ui import launch
 from vitviz.ui.environment import listening_address
 from vitviz.ui.server.hosts import HostRules
-from vitviz.ui.server.quota import RequestError
+from vitviz.ui.server.rule import RequestError
 from vitviz.ui.server.settings import ServerSettings
 
 PROXIES = {"http_proxy": "http://127.0.0.1:9", "ALL_PROXY": "socks5://127.0.0.1:9"}
@@ -169,6 +169,8 @@ def test_without_a_limit_of_memory_the_app_says_so(
 def test_nothing_behind_a_proxy_becomes_shared_unnoticed(shared: bool | None, host: str, refuses_proxies: bool) -> None:
     demo = demo_of()
     demo.server_settings = ServerSettings(shared=shared)
+    service = demo.handlers.service
+    service.share = lambda is_shared: setattr(service.models, "is_shared", is_shared)
     launch.serve(demo, server_name=host, quiet=True)
     assert demo.rules.refuses_proxies == refuses_proxies
-    assert demo.handlers.service.models.is_shared == (host == "0.0.0.0")
+    assert service.models.is_shared == (host == "0.0.0.0")

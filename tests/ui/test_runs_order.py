@@ -19,9 +19,9 @@ from vitviz.errors.kinds import MethodError
 from vitviz.ui import handlers as handlers_module
 from vitviz.ui import runs as runs_module
 from vitviz.ui.progress_reports import ProgressReport
-from vitviz.ui.runs import MAX_RUNS_PER_VISITOR
 from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.log import INTERNAL_ERROR
+from vitviz.ui.server.rule import UnderWay
 from vitviz.ui.service import AnalysisService
 
 LONG_SECONDS = 600.0
@@ -138,13 +138,14 @@ def test_a_lost_connection_ends_a_run_after_a_while(visit: Visit, monkeypatch: p
 def test_one_visitor_has_so_many_runs(visit: Visit) -> None:
     """Those who wait for one take none of others, and too many are refused."""
     held = Held(visit)
-    pages = [Visit(visit.runs, f"{number:x>22}") for number in range(MAX_RUNS_PER_VISITOR)]
+    visit.handlers.service.under_way = UnderWay(at_once=4, most=8)
+    pages = [Visit(visit.runs, f"{number:x>22}") for number in range(8)]
     threads = [threading.Thread(target=lambda page=page: held.replies.append(page.run("map"))) for page in pages]  # type: ignore[misc]
     for thread in threads:
         thread.start()
     assert held.begun.wait(HANG_SECONDS)
-    wait_until(lambda: len(visit.runs) == len(pages))
-    assert held.count == 1
+    # As many as there are places for long work.
+    wait_until(lambda: len(visit.runs) == len(pages) and held.count == 2)
     with pytest.raises(RequestError, match="wait for them"):
         visit.run("map")
     with by_visitor("127.0.0.9"):
@@ -167,7 +168,7 @@ def test_an_analysis_ends_between_two_layers(visit: Visit, service: AnalysisServ
 
     service.analyze = watched  # type: ignore[method-assign]
     assert visit.run("analyze", state=STATE, index=0)["stopped"] is True
-    wait_until(lambda: not len(service.small))
+    wait_until(lambda: not len(service.short))
     assert len(service.cache) == 0
 
 

@@ -45,7 +45,7 @@ from vitviz.ui.records import (
 )
 from vitviz.ui.server.line import current_visitor
 from vitviz.ui.server.log import INTERNAL_ERROR
-from vitviz.ui.server.quota import Quota, RequestError
+from vitviz.ui.server.rule import RequestError, UnderWay
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import ANYTHING, END, MAX_RESOLUTION
 from vitviz.visualization.colormaps import COLORMAPS, DEFAULT_COLORMAP
@@ -281,20 +281,19 @@ def _map_requests(maps: object, analysis: Analysis, max_bytes: int) -> Iterator[
         yield method, parameters_of(method, request.get("parameters"), analysis, field, max_bytes)
 
 
-def publish(blocks: gr.Blocks, service: AnalysisService, under_way: Quota) -> None:
+def publish(blocks: gr.Blocks, service: AnalysisService) -> None:
     """Add the documented endpoints to an app; call it in the app's context.
 
     Args:
         blocks: Gradio's app.
         service: models and analyses.
-        under_way: counts the calls of each visitor, with the page's runs.
     """
     api = Api(service)
     for endpoint in (api.models, api.open, api.methods, api.analyze, api.maps, api.overlay):
         inputs, answer = _fields(endpoint)
         blocks.default_config.set_event_trigger(
             [],
-            answering(endpoint, under_way),
+            answering(endpoint, service.under_way),
             inputs,
             answer,
             preprocess=False,
@@ -308,7 +307,7 @@ def publish(blocks: gr.Blocks, service: AnalysisService, under_way: Quota) -> No
     blocks.queue(api_open=False)
 
 
-def answering(endpoint: Callable[..., Awaitable[Any]], under_way: Quota) -> Callable[..., Awaitable[Any]]:
+def answering(endpoint: Callable[..., Awaitable[Any]], under_way: UnderWay) -> Callable[..., Awaitable[Any]]:
     """An endpoint that counts among what its visitor has under way, and whose errors are one sentence each.
 
     An unexpected error goes to the log only.
@@ -317,7 +316,7 @@ def answering(endpoint: Callable[..., Awaitable[Any]], under_way: Quota) -> Call
     @wraps(endpoint)
     async def answer(*arguments: Any, **options: Any) -> Any:
         try:
-            with under_way.held(current_visitor()):
+            async with under_way.request(current_visitor()):
                 return TypeAdapter(Any).dump_python(await endpoint(*arguments, **options), mode="json")
         except (VitvizError, RequestError) as error:
             message = str(error)

@@ -52,7 +52,7 @@ class App(gr.Server):
         # They come before Gradio's, so that those of the same path are never reached.
         self.router.routes.extend(page.routes)
         with gr.Blocks(title="vitviz", mode="server", analytics_enabled=False) as self.blocks:
-            publish(self.blocks, handlers.service, page.runs.under_way)
+            publish(self.blocks, handlers.service)
         self.blocks._queue.sleep_when_free = EVENT_SECONDS
         self.blocks._queue.progress_update_sleep_when_free = PROGRESS_SECONDS
         forbid_fetching()
@@ -60,8 +60,9 @@ class App(gr.Server):
     def build_middleware_stack(self) -> Any:
         """Gradio's own middlewares, and in front of them the :class:`RequestFilter`."""
         gradio_app: Any = super().build_middleware_stack()
-        folder, max_bytes = self.handlers.service.folder, self.server_settings.upload_bytes
-        return RequestFilter(gradio_app, self.get_blocks(), self.rules, folder, max_bytes)
+        service, max_bytes = self.handlers.service, self.server_settings.upload_bytes
+        under_way, folder = service.under_way, service.folder
+        return RequestFilter(gradio_app, self.get_blocks(), self.rules, under_way, folder, max_bytes)
 
     def launch(self, **options: Any) -> Any:  # type: ignore[override]
         """Start the server, as ``gradio.Server.launch`` does; see :func:`vitviz.ui.serve`."""

@@ -16,7 +16,7 @@ import torch
 from vitviz.ui.explorer.device_file import device_refusal
 from vitviz.ui.explorer.device_page import device_page
 from vitviz.ui.progress_reports import Report
-from vitviz.ui.server.line import Line, Once
+from vitviz.ui.server.line import Once
 from vitviz.ui.service import AnalysisService
 from vitviz.weights import BUNDLED, Model, load
 
@@ -69,7 +69,7 @@ class DevicePages:
     def __init__(self, service: AnalysisService, models: tuple[str, ...] = ()) -> None:
         self.models = models
         self._service = service
-        self._line, self._making = Line(is_long=True), Once[DeviceFiles]()
+        self._making = Once[DeviceFiles]()
         self._files: DeviceFiles | None = None
 
     async def files(self) -> DeviceFiles:
@@ -86,7 +86,7 @@ class DevicePages:
     async def _made(self, report: Report) -> DeviceFiles:
         models = [await self._service.models.open(self._service.models.choice(name)) for name in self.models]
         # At once, so that whoever comes next does not make them again.
-        self._files = await self._line.run(partial(self._written, models))
+        self._files = await self._service.long.run(partial(self._written, models))
         return self._files
 
     def _written(self, models: list[Model], report: Report) -> DeviceFiles:

@@ -75,5 +75,5 @@ async def film(service: AnalysisService, request: Mapping[str, Any], report: Rep
             )
             return service.folder.publish(output.read_bytes(), "maps.mp4"), summary
 
-    address, summary = await service.run(service.films, uid, render, report)
+    address, summary = await service.run(service.long, uid, render, report)
     return {"address": address, "caption": summary.caption, "sound": summary.sound}

@@ -42,7 +42,7 @@ def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any)
     # It logs what a client sends.
     logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
     settings, service = demo.server_settings, demo.handlers.service
-    service.models.is_shared = settings.is_shared(host, has_tunnel=bool(options.get("share")))
+    service.share(settings.is_shared(host, has_tunnel=bool(options.get("share"))))
     if not IS_LINUX and not quiet:
         print("this system has no limit of memory for the processes that open files")
     # Started now, so that the first visitor does not wait for it.

@@ -29,12 +29,10 @@ from vitviz.ui.previews import Previews
 from vitviz.ui.progress_reports import Report
 from vitviz.ui.runs import PageRuns, outcome
 from vitviz.ui.server.files import NewFile
-from vitviz.ui.server.line import Line, current_visitor
-from vitviz.ui.server.quota import RequestError
+from vitviz.ui.server.line import current_visitor
 from vitviz.ui.server.routes import DEVICE, FILE, HEALTH, PREVIEW, UPLOAD
+from vitviz.ui.server.rule import RequestError
 
-# Threads of requests that are answered at once.
-THREADS = 16
 # An upload is written in parts of this size, which is as much of it as uvicorn holds.
 BATCH_BYTES = 2**18
 # All files of a form stay open until it ends.
@@ -83,8 +81,7 @@ class PageRoutes:
         self._handlers, self._service, self._disk = handlers, handlers.service, handlers.service.folder
         # The page, compressed, the id of the analysis with which it opens, and the address that it names.
         self._html: tuple[tuple[str, str], bytes] | None = None
-        self.runs, self._threads = PageRuns(handlers), Line(THREADS, THREADS)
-        self._writing, self._previews = Line(), Previews(handlers.service)
+        self.runs, self._previews = PageRuns(handlers), Previews(handlers.service)
         self.routes = [
             Route("/", self._page, methods=READ),
             Route(HEALTH, self._health, methods=READ),
@@ -122,7 +119,7 @@ class PageRoutes:
         title, description = [*words, None, None][:2]
         about = () if title is None else (title, description, f"{PREVIEW[1:]}?{query}")
         if about or self._html is None or self._html[0] != key:
-            page = await self._threads.run(
+            page = await self._service.quick.run(
                 lambda _: gzip.compress(app_page(start, key[1], *about).encode(), PAGE_LEVEL)
             )
             if about:
@@ -195,7 +192,7 @@ class PageRoutes:
         return answer
 
     async def _describe(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._threads.run(lambda _: self._handlers.describe(request))
+        return await self._service.quick.run(lambda _: self._handlers.describe(request))
 
     async def _answered(self, respond: Callable[[], Awaitable[Response]]) -> Response:
         """A response, or why there is none."""
@@ -229,7 +226,7 @@ class PageRoutes:
         name = request.query_params.get("name", "")
         with self._disk.new(name) as file:
             async for content in _batches(request.stream()):
-                await self._writing.run(partial(_write, file, content))
+                await self._service.quick.run(partial(_write, file, content))
         upload = upload_of({"path": str(file.path), "orig_name": name})
         return JSONResponse({"path": str(file.path), "picture": self._service.pictures.id(upload, current_visitor())})
 

@@ -91,7 +91,7 @@ class Previews:
         analysis, uid, view = link_view.analysis, link_view.uid, link_view.state.views[0]
         name = self._service.origins[analysis].upload.name
         look = await self._service.run(
-            self._service.small, uid, lambda analysis, _: far_look(analysis, name), no_report
+            self._service.short, uid, lambda analysis, _: far_look(analysis, name), no_report
         )
         is_far = look and view.parameters == {key: look[key] for key in ("layer", "head", "query")}
         if look and is_far and view.method == TOKEN_METHOD and not view.patches_off:
@@ -117,7 +117,7 @@ class Previews:
             picture.paste(COVER, (left, top, right, bottom), mask)
             return encoded(ImageOps.pad(picture.convert("RGB"), SIZE, color=STAGE), "JPEG", quality=85)
 
-        return await self._service.run(self._service.small, link_view.uid, draw, no_report)
+        return await self._service.run(self._service.short, link_view.uid, draw, no_report)
 
 
 def answer(analysis: Analysis, view: View) -> str:

@@ -17,7 +17,7 @@ from vitviz.ui.handlers import Handlers, sentence
 from vitviz.ui.progress_reports import ExpiredError, ProgressReport, RunEnded, Step
 from vitviz.ui.server.line import current_visitor
 from vitviz.ui.server.log import INTERNAL_ERROR, log_unexpected
-from vitviz.ui.server.quota import Quota, RequestError
+from vitviz.ui.server.rule import RequestError
 
 PAGE = re.compile(r"[\w-]{22,64}", re.ASCII)
 MAX_NUMBER = 2**53
@@ -25,9 +25,6 @@ MAX_NUMBER = 2**53
 GRACE_SECONDS = 5.0
 # The interval between two lines, and the longest silence, after which proxies close a connection.
 LINE_SECONDS, SILENCE_SECONDS = 0.1, 15.0
-# Runs of one visitor that are under way.
-MAX_RUNS_PER_VISITOR = 100
-UNDER_WAY = "{} of your requests are under way: wait for them"
 WAITING, STOPPED = ProgressReport("Waiting"), {"stopped": True}
 
 
@@ -74,15 +71,11 @@ class PageRuns:
 
     Args:
         handlers: answer the requests.
-
-    Attributes:
-        under_way: counts those of each visitor, with the calls of programs.
     """
 
     def __init__(self, handlers: Handlers) -> None:
         self.handlers = handlers
         self._runs: dict[tuple[str, int], Run] = {}
-        self.under_way = Quota(MAX_RUNS_PER_VISITOR, UNDER_WAY.format(MAX_RUNS_PER_VISITOR))
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -148,7 +141,7 @@ class PageRuns:
                 step = ProgressReport(f"Downloading {step.repository}", step.done, step.total or 0)
             run.step = step
 
-        with self.under_way.held(current_visitor()):
+        async with self.handlers.service.under_way.request(current_visitor()):
             return await outcome(kind, self.handlers.kinds[kind](request, report))
 
     def _leave_later(self, run: Run) -> None:

@@ -35,7 +35,8 @@ from vitviz.ui.served_models import Models
 from vitviz.ui.server.decoding import ExamplePicture, UploadedPictures
 from vitviz.ui.server.explorer_files import ExplorerFiles
 from vitviz.ui.server.files import Folder
-from vitviz.ui.server.line import KEEPERS, Line, current_visitor
+from vitviz.ui.server.line import Line, current_visitor
+from vitviz.ui.server.rule import UnderWay
 from vitviz.ui.server.settings import ServerSettings
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import Model
@@ -52,8 +53,8 @@ LARGE_FLOPS = 150e9
 GRADIENT_PASSES = 3
 # Analyses that keep gradients and fused attention, and remembered analyses of examples.
 MAX_LATEST, MAX_EXAMPLES = 8, 1000
-# What has not been used for so long goes if there is no memory for anything new.
-RELIEF_SECONDS = 60.0
+# Of its own work, after which the request of a stranger ends at its next report.
+RUN_SECONDS = 120.0
 NO_WORDS = "This model reads texts, not classes: write what the map is about, or choose a picture to compare with"
 NO_TARGET = "This model has no classifier, so no map can be about a class: choose a picture to compare with"
 
@@ -92,23 +93,21 @@ class AnalysisService:
         self.origins: WeakKeyDictionary[Analysis, Origin] = WeakKeyDictionary()
         self.pictures = Pictures()
         self.folder = Folder(self.server_settings.files_bytes, self.server_settings.keep_seconds)
-        self.uploaded = UploadedPictures(self.worker, self.server_settings.clip_limits)
-        self.explorer_files = ExplorerFiles(self.uploaded, self.folder)
-        # One line for each kind of work, so that long work does not hold up short work.
-        self.small, self.long, self.studies = Line(), Line(is_long=True), Line(is_long=True)
-        self.large, self.films = Line(begun=2, is_long=True), Line(begun=2, is_long=True)
-        self._texts = Line(places=2)
-        KEEPERS.add(self)
+        # What takes long waits apart, and what takes milliseconds waits for neither.
+        self.short, self.long, self.quick = Line(places=2), Line(places=2, is_long=True), Line(places=8)
+        self.uploaded = UploadedPictures(self.worker, self.short, self.long, self.server_settings.clip_limits)
+        self.explorer_files = ExplorerFiles(self.uploaded, self.folder, self.short, self.quick)
+        self.under_way = UnderWay()
 
     @property
     def start(self) -> Model:
         """The model with which the page opens."""
         return self.models.start
 
-    def relieve(self) -> None:
-        """Let go of what nobody has used for a while."""
-        for held in (self.cache, self.models.kept):
-            held.drop_unused(RELIEF_SECONDS)
+    def share(self, is_shared: bool) -> None:
+        """Decide whether strangers may come: then no model of theirs is opened, and their work ends after a while."""
+        self.models.is_shared = is_shared
+        self.short.seconds = self.long.seconds = RUN_SECONDS if is_shared else None
 
     def _forget_model(self, model: Model) -> None:
         # Each of its analyses keeps it in memory.
@@ -150,7 +149,7 @@ class AnalysisService:
         encoder, prepared, size, flops, hidden = await self._prepared(
             model, upload, fit, resolution, report, max_flops, whole
         )
-        line = self.large if flops > LARGE_FLOPS else self.small
+        line = self.long if flops > LARGE_FLOPS else self.short
         analysis = await line.run(partial(_encoded, encoder, prepared), report)
         uid = secrets.token_urlsafe(16)
         used = encoder.fit or model.preprocessing.fit
@@ -234,12 +233,12 @@ class AnalysisService:
         """The line of a method's maps."""
         if method.reports:
             return self.long
-        return self.small if method.requires == "trace" else self.pass_line(analysis, GRADIENT_PASSES)
+        return self.short if method.requires == "trace" else self.pass_line(analysis, GRADIENT_PASSES)
 
     def pass_line(self, analysis: Analysis, passes: int = 1) -> Line:
         """The line of work of this many forward passes."""
         flops = cost_of(analysis.model.network.config, analysis.trace.layout).flops
-        return self.large if passes * flops > LARGE_FLOPS else self.small
+        return self.long if passes * flops > LARGE_FLOPS else self.short
 
     async def run(self, line: Line, uid: object, work: Callable[[Analysis, Report], Result], report: Report) -> Result:
         """What work on an analysis returns, which it gets in its turn: what waits keeps none in memory."""
@@ -305,7 +304,7 @@ class AnalysisService:
         model = self.cached(uid).model
         if isinstance(request, TextPrompt):
             report(ProgressReport("Reading the text"))
-            return await self._texts.run(lambda _: model.text(request.text), report)
+            return await self.short.run(lambda _: model.text(request.text), report)
         if not model.labels:
             raise MethodError(NO_WORDS if reads_text(model) else NO_TARGET)
         return request

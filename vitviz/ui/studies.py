@@ -63,7 +63,7 @@ async def compare(service: AnalysisService, request: Mapping[str, Any], report: 
             analysis, compare_methods(analysis, parameters, target, METRIC_NAMES, 0, report_pass, maps, show)
         )
 
-    return await service.run(service.studies, uid, compute, report)
+    return await service.run(service.long, uid, compute, report)
 
 
 def _compared(analysis: Analysis, comparison: Comparison) -> dict[str, Any]:
@@ -100,7 +100,7 @@ async def rank(service: AnalysisService, request: Mapping[str, Any], report: Rep
         facts = _target_facts(analysis, int(analysis.logits.argmax()) if target is None else target)
         return {**facts, "drops": effects.drop.tolist()}
 
-    return await service.run(service.studies, uid, compute, report)
+    return await service.run(service.long, uid, compute, report)
 
 
 async def flip(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
@@ -115,7 +115,7 @@ async def flip(service: AnalysisService, request: Mapping[str, Any], report: Rep
             reply |= {"patches": list(map(list, found.patches)), "after": after, "changes": changes}
         return reply
 
-    return await service.run(service.studies, request.get("uid"), compute, report)
+    return await service.run(service.long, request.get("uid"), compute, report)
 
 
 async def switch(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from vitviz.ui.device import device_models
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.page_routes import PageRoutes
 from vitviz.ui.server import files
-from vitviz.ui.server.quota import RequestError
+from vitviz.ui.server.rule import RequestError
 from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import AnalysisService
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -19,18 +18,7 @@ from tests.support.waiting import HANG_SECONDS, until
 from vitviz.errors.kinds import LimitError
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ProgressReport, Report, RunEnded, Step
-from vitviz.ui.server.line import (
-    CLOCKS,
-    KEEPERS,
-    MAX_NICENESS,
-    RESERVE_BYTES,
-    TURN_SECONDS,
-    WEIGHT,
-    Line,
-    Once,
-    current_visitor,
-)
-from vitviz.ui.server.quota import Quota, RequestError
+from vitviz.ui.server.line import MAX_NICENESS, RESERVE_BYTES, Line, Once, current_visitor
 from vitviz.ui.service import AnalysisService
 from vitviz.worker import NICENESS
 
@@ -63,24 +51,18 @@ def by(address: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         return asyncio.get_running_loop().create_task(work)
 
 
-@pytest.fixture(autouse=True)
-def clocks() -> None:
-    """No visitor has used a place."""
-    CLOCKS.clear()
-
-
 class Turns:
-    """The order in which visitors have places, each for a while by a clock that they move on."""
+    """The order in which visitors have places, each for a second of a clock that they move on."""
 
     def __init__(self, clock: list[float]) -> None:
         self.clock, self.order = clock, ""
 
-    def work(self, visitor: str, seconds: float, report: Report) -> None:
+    def work(self, visitor: str, report: Report) -> None:
         self.order += visitor
-        self.clock[0] += seconds
+        self.clock[0] += 1
 
-    def join(self, line: Line, visitors: str, seconds: float = 1.0) -> list[asyncio.Task[Any]]:
-        return [by(visitor, line.run(partial(self.work, visitor, seconds))) for visitor in visitors]
+    def join(self, line: Line, visitors: str) -> list[asyncio.Task[Any]]:
+        return [by(visitor, line.run(partial(self.work, visitor))) for visitor in visitors]
 
 
 @pytest.fixture
@@ -88,10 +70,14 @@ def turns(clock: list[float]) -> Turns:
     return Turns(clock)
 
 
-@pytest.mark.parametrize(("visitors", "order"), [("abcd", "abcd"), ("aaaabb", "ababaa"), ("aaaaaabca", "abcaaaaaa")])
-async def test_who_has_used_places_least_comes_first(turns: Turns, visitors: str, order: str) -> None:
+@pytest.mark.parametrize(
+    ("visitors", "order"),
+    # "h" has the place while they come.
+    [("abcd", "abcd"), ("aaaabb", "ababaa"), ("aaaaaabca", "abcaaaaaa"), ("hab", "abh"), ("hhha", "ahhh")],
+)
+async def test_who_was_served_longest_ago_is_next(turns: Turns, visitors: str, order: str) -> None:
     line, held = Line(), Held()
-    tasks = [by("other", line.run(held)), *turns.join(line, visitors)]
+    tasks = [by("h", line.run(held)), *turns.join(line, visitors)]
     await asyncio.sleep(0)
     assert len(line) == 1 + len(visitors) and not turns.order
     held.release.set()
@@ -100,113 +86,34 @@ async def test_who_has_used_places_least_comes_first(turns: Turns, visitors: str
     await until(lambda: len(line) == 0)
 
 
-async def test_who_comes_later_is_before_those_who_have_used_more_but_not_for_ever(
-    turns: Turns, clock: list[float]
-) -> None:
-    line, first, second = Line(), Held(), Held()
-    tasks = [by("a", line.run(first)), by("a", line.run(second)), *turns.join(line, "aa", 0.1)]
-    await asyncio.to_thread(first.begun.wait, HANG_SECONDS)
-    clock[0] += 1
-    first.release.set()
-    await asyncio.to_thread(second.begun.wait, HANG_SECONDS)
-    # By now, the first one's clock is so many seconds ahead.
-    tasks += turns.join(line, "bbb", 0.1)
-    await asyncio.sleep(0)
-    clock[0] += WEIGHT + 8
-    tasks += turns.join(line, "c", 0.1)
-    await asyncio.sleep(0)
-    clock[0] -= WEIGHT + 8
-    second.release.set()
-    await asyncio.gather(*tasks)
-    assert turns.order == "bbbaac"
-
-
-async def test_the_use_of_one_line_counts_in_another(turns: Turns) -> None:
-    line, held = Line(), Held()
-    await asyncio.gather(*turns.join(Line(), "a"))
-    tasks = [by("other", line.run(held)), *turns.join(line, "ab")]
-    await asyncio.sleep(0)
-    held.release.set()
-    await asyncio.gather(*tasks)
-    assert turns.order == "aba"
-
-
-async def test_the_processes_of_those_who_have_used_much_are_nice_to_others(clock: list[float]) -> None:
-    def work(seconds: float, report: Report) -> int:
-        clock[0] += seconds
-        return NICENESS.get()
-
-    line = Line()
-    first, second, third, _ = [await by("a", line.run(partial(work, seconds))) for seconds in (0.5, 1000, 0, 0)]
-    other = await by("b", line.run(partial(work, 0)))
-    assert first == other == NICENESS.get() == 0 < second < third == MAX_NICENESS
-
-
-async def test_work_gives_its_place_back_at_a_report_and_goes_on_in_a_later_turn(clock: list[float]) -> None:
-    order: list[str] = []
-    begun, may_go_on = threading.Event(), threading.Semaphore(0)
-
-    def steps(visitor: str, count: int, report: Report) -> str:
-        for step in range(count):
-            begun.set()
-            assert visitor == "b" or may_go_on.acquire(timeout=HANG_SECONDS)
-            # The other one is shorter than a turn.
-            clock[0] += (1.2 if visitor == "a" else 0.2) * TURN_SECONDS
-            order.append(visitor)
-            report(ProgressReport(visitor, step, count))
-        return visitor
-
-    line = Line()
-    long = [by("a", line.run(partial(steps, "a", 4))) for _ in range(2)]
-    await asyncio.to_thread(begun.wait, HANG_SECONDS)
-    threads, short = threading.active_count(), by("b", line.run(partial(steps, "b", 1)))
-    await asyncio.sleep(0)
-    may_go_on.release()
-    assert await short == "b"
-    # The second one of "a" has not begun.
-    assert order == ["a", "b"] and threading.active_count() <= threads + 1
-    may_go_on.release(7)
-    assert await asyncio.gather(*long) == ["a", "a"] and order == [*"ab", *7 * "a"]
-
-
-async def test_what_has_begun_is_bounded_and_ends_while_it_waits_for_another_turn(clock: list[float]) -> None:
-    line, release, begun, is_ended = Line(begun=2), threading.Event(), list[str](), list[str]()
-    turns = Counter[str]()
-
-    def work(visitor: str, report: Report) -> None:
-        begun.append(visitor)
-        while not release.is_set():
-            turns[visitor] += 1
-            clock[0] += 2 * TURN_SECONDS
-            report(ProgressReport(visitor))
-
-    def end_on_waiting(step: Step) -> None:
-        if "a" in is_ended and step.text.startswith("Waiting"):
-            raise RunEnded
-
-    first = by("a", line.run(partial(work, "a"), end_on_waiting))
-    others = [by(visitor, line.run(partial(work, visitor))) for visitor in "bc"]
-    await until(lambda: min(turns["a"], turns["b"]) > 3)
-    assert begun == ["a", "b"]
-    is_ended.append("a")
-    with pytest.raises(RunEnded):
-        await first
-    await until(lambda: begun == ["a", "b", "c"])
-    release.set()
-    await asyncio.gather(*others)
-
-
-async def test_one_visitor_has_a_share_of_the_places_and_others_the_rest() -> None:
-    line, greedy, other = Line(places=3, share=2), [Held() for _ in range(3)], Held()
-    tasks = [*(by("a", line.run(each)) for each in greedy), by("b", line.run(other))]
-    for each in (*greedy[:2], other):
+async def test_work_has_as_many_places_as_there_are() -> None:
+    line, held = Line(places=2), [Held() for _ in range(3)]
+    tasks = [by("a", line.run(each)) for each in held]
+    for each in held[:2]:
         assert await asyncio.to_thread(each.begun.wait, HANG_SECONDS)
-    other.release.set()
-    await tasks[-1]
-    assert not greedy[2].begun.is_set()
-    for each in greedy:
+    assert not held[2].begun.is_set() and len(line) == 3
+    for each in held:
         each.release.set()
     await asyncio.gather(*tasks)
+
+
+async def test_long_work_and_its_processes_are_nice_to_others() -> None:
+    assert await Line().run(lambda _: NICENESS.get()) == NICENESS.get() == 0
+    assert await Line(is_long=True).run(lambda _: NICENESS.get()) == MAX_NICENESS
+
+
+async def test_work_of_strangers_ends_at_a_report_after_its_time(clock: list[float]) -> None:
+    def work(seconds: float, report: Report) -> str:
+        clock[0] += seconds
+        report(ProgressReport("half"))
+        return "done"
+
+    line = Line()
+    assert await line.run(partial(work, 10**6)) == "done"
+    line.seconds = 120.0
+    assert await line.run(partial(work, 119)) == "done"
+    with pytest.raises(LimitError, match="more than 120 seconds of this server; expected a smaller picture"):
+        await line.run(partial(work, 121))
 
 
 async def test_who_waits_has_no_thread_and_hears_how_many_come_first() -> None:
@@ -278,32 +185,14 @@ async def test_an_error_ends_the_turn_and_memory_that_is_missing_is_said() -> No
     assert await line.run(lambda _: 3) == 3
 
 
-async def test_work_begins_with_room_which_keepers_make(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Cache:
-        held = 2 * RESERVE_BYTES
-
-        def relieve(self) -> None:
-            self.held //= 2
-
-    cache = Cache()
-    KEEPERS.add(cache)
-    monkeypatch.setattr("vitviz.ui.server.line.has_room", lambda nbytes: cache.held + nbytes <= limit)
-    limit = 2 * RESERVE_BYTES
-    assert await Line().run(lambda _: cache.held) == RESERVE_BYTES
-    limit = RESERVE_BYTES
+async def test_work_begins_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[int]()
+    monkeypatch.setattr("vitviz.ui.server.line.has_room", lambda nbytes: asked.append(nbytes) or len(asked) > 1)
+    # What is free is given back to the system first.
+    assert await Line().run(lambda _: 3) == 3 and asked == [RESERVE_BYTES] * 2
+    monkeypatch.setattr("vitviz.ui.server.line.has_room", lambda nbytes: False)
     with pytest.raises(LimitError, match="not enough memory free"):
         await Line().run(lambda _: 3)
-
-
-def test_a_visitor_has_so_much_at_once_and_so_have_all() -> None:
-    quota = Quota(2, "wait for your 2", most_together=3)
-    with quota.held("anna"), quota.held("anna"):
-        with pytest.raises(RequestError, match="wait for your 2"), quota.held("anna"):
-            pass
-        with quota.held("ben"), pytest.raises(RequestError, match="too much to do"), quota.held("carla"):
-            pass
-        assert quota.total == 2
-    assert quota.total == 0
 
 
 # ---- once for all who ask ----
@@ -369,15 +258,22 @@ def test_a_large_analysis_does_not_hold_up_a_small_one(
         running.set()
         assert release.wait(HANG_SECONDS)
 
+    def hold_too(step: ProgressReport) -> None:
+        assert release.wait(HANG_SECONDS)
+
     async def analyze() -> None:
-        first = asyncio.create_task(bench.analyze(bench.start, picture, "squash", 64, report=hold))
+        first, second = (
+            asyncio.create_task(bench.analyze(bench.start, picture, "squash", 64, report=report))
+            for report in (hold, hold_too)
+        )
         await asyncio.to_thread(running.wait, HANG_SECONDS)
+        await until(lambda: len(bench.long) == 2)
         _, analysis = await bench.analyze(bench.start, picture, "squash")
         assert analysis.trace.layout.token_count < 30
         with pytest.raises(RunEnded):
             await bench.analyze(bench.start, picture, "squash", 64, report=stop_at("Waiting: 1 before this one"))
         release.set()
-        await first
+        await asyncio.gather(first, second)
 
     on_loop(analyze())
     depth = bench.start.network.config.depth

@@ -27,11 +27,13 @@ from tests.support.full_disk import FullDisk
 from tests.support.waiting import HANG_SECONDS, until, wait_until
 from tests.support.wrong_requests import EDGE, JSON_ROUTES, WRONG_FORMS
 from vitviz.ui.server import log
+from vitviz.ui.server.bodies import BYTES_A_SECOND, LimitedBody
 from vitviz.ui.server.files import Folder
 from vitviz.ui.server.hosts import HostRules
 from vitviz.ui.server.log import INTERNAL_ERROR
-from vitviz.ui.server.request_filter import MAX_SHORT, SHORT_AT_ONCE, RequestFilter
+from vitviz.ui.server.request_filter import RequestFilter
 from vitviz.ui.server.routes import JSON_BYTES
+from vitviz.ui.server.rule import RequestError, UnderWay
 
 pytestmark = [pytest.mark.hostile, pytest.mark.process]
 Make = Callable[..., Any]
@@ -107,7 +109,7 @@ def test_a_large_body_is_refused_before_it_is_there(served: RunningApp, silent: 
     kind, target = "Content-Type: application/json", f"/{route}"
     # The client is not done; it has the answer all the same.
     declared = exchange(served.port, request_head("POST", target, kind, f"Content-Length: {32 * 2**20}"), b"[" * 1000)
-    assert declared.status == 413 and "more than 1,048,576 bytes" in declared.detail
+    assert declared.status == 413 and "more than 131,072 bytes" in declared.detail
     chunk = b"%x\r\n" % 2**16 + b'{"a":"bc",' + b" " * (2**16 - 10) + b"\r\n"
     chunked = exchange(served.port, request_head("POST", target, kind, "Transfer-Encoding: chunked"), *[chunk] * 64)
     assert chunked.status in (400, 413)
@@ -133,24 +135,23 @@ def upload(served: RunningApp, content: bytes, kind: str = EDGE) -> Answer:
     return post(served.port, "/gradio_api/upload", content, kind=kind)
 
 
-def test_bodies_in_memory_are_bounded_together(served: RunningApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    def sends(content: bytes) -> int:
-        return post(served.port, "/gradio_api/call/v2/models", content).status
+async def test_a_body_that_comes_too_slowly_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has come earns time for what follows."""
+    monkeypatch.setattr("vitviz.ui.server.bodies.BODY_SECONDS", 0.05)
+    parts = [bytes(60 * BYTES_A_SECOND), b"late"]
 
-    quota = served.app.middleware_stack._bodies
-    monkeypatch.setattr(quota, "most", 3000)
-    content, route = b"{}" + b" " * 1998, "/gradio_api/call/v2/models"
-    request = request_head("POST", route, "Content-Type: application/json", "Content-Length: 2001")
-    with socket.create_connection(("127.0.0.1", served.port)) as slow:
-        slow.sendall(request + content)
-        wait_until(lambda: sends(content) == 429)
-        refused = post(served.port, route, content)
-        assert is_sentence(refused) and "your requests" in str(refused.detail)
-        monkeypatch.setattr(quota, "most", 2**20)
-        monkeypatch.setattr(quota, "most_together", 3000)
-        assert sends(content) == 503
-        assert sends(b"{}") == 200
-    wait_until(lambda: sends(content) == 200)
+    async def receive() -> dict[str, Any]:
+        if not parts:
+            await asyncio.Event().wait()
+        await asyncio.sleep(0.2 if parts == [b"late"] else 0)
+        return {"type": "http.request", "body": parts.pop(0), "more_body": True}
+
+    body = LimitedBody(receive, 2**40)
+    assert [len((await body())["body"]) for _ in range(2)] == [60 * BYTES_A_SECOND, 4]
+    silent = LimitedBody(receive, 2**40)
+    with pytest.raises(RequestError, match="expected all of it within 10 s, and 1 s more for each 128 KiB"):
+        await silent()
+    assert silent.error is not None and silent.error.status == 408
 
 
 @pytest.mark.parametrize("name", WRONG_FORMS)
@@ -264,7 +265,7 @@ def test_queued_events_hold_up_nobody(served: RunningApp) -> None:
     served.expect_health()
 
 
-async def test_one_visitor_has_so_many_short_requests() -> None:
+async def test_one_visitor_has_so_many_requests_under_way_and_the_next_wait() -> None:
     begun, release = list[str](), asyncio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -274,21 +275,24 @@ async def test_one_visitor_has_so_many_short_requests() -> None:
         await send({"type": "http.response.body", "body": b""})
 
     blocks: Any = SimpleNamespace(mcp_server=None)
-    door: Any = RequestFilter(app, blocks, HostRules.of(), Folder(), 0)
+    under_way = UnderWay(at_once=4, most=10)
+    door: Any = RequestFilter(app, blocks, HostRules.of(), under_way, Folder(), 0)
 
     def visitor(address: str) -> httpx.AsyncClient:
         return httpx.AsyncClient(transport=httpx.ASGITransport(door, client=(address, 1)), base_url="http://[::1]")
 
     async with visitor("127.1.0.1") as one, visitor("127.1.0.2") as other:
-        requests = [asyncio.create_task(one.post("/map", json={})) for _ in range(MAX_SHORT)]
-        await until(lambda: door.short.total == MAX_SHORT)
+        requests = [asyncio.create_task(one.post("/map", json={})) for _ in range(10)]
+        await until(lambda: under_way.counts["127.1.0.1"] == 10)
         # Who waits has not reached the app, and delays nobody else.
-        assert begun == ["127.1.0.1"] * SHORT_AT_ONCE
-        refused = await one.post("/map", json={})
-        assert refused.status_code == 429 and "300 of your requests are under way" in refused.text
+        assert begun == ["127.1.0.1"] * 4
+        for path in ("/map", "/upload"):
+            refused = await one.post(path, json={})
+            assert refused.status_code == 429 and "10 of your requests are under way" in refused.text
         requests.append(asyncio.create_task(other.get("/files/a/b")))
-        await until(lambda: len(begun) > SHORT_AT_ONCE)
-        assert begun[SHORT_AT_ONCE:] == ["127.1.0.2"]
+        await until(lambda: len(begun) > 4)
+        assert begun[4:] == ["127.1.0.2"]
         release.set()
         assert {answer.status_code for answer in await asyncio.gather(*requests)} == {200}
         assert (await one.post("/map", json={})).status_code == 200
+    assert not under_way.counts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from base64 import b64encode
 from pathlib import Path
 
@@ -19,7 +18,7 @@ def test_a_picture_in_a_call_is_kept_as_an_upload(tmp_path: Path, monkeypatch: p
     url = f"data:image/png;base64,{b64encode(b'picture').decode()}"
     arguments = {"image": url, "maps": [{"like": "data:,a%20b"}, "data:x;base64,abc"], "model": "data"}
     call = {"method": "tools/call", "params": {"name": "analyze", "arguments": arguments}, "id": 1}
-    found = json.loads(with_uploads(json.dumps(call).encode(), folder))
+    found = with_uploads(call, folder)
     replaced = found["params"]["arguments"]
     addresses = [replaced["image"], replaced["maps"][0]["like"], replaced["maps"][1]]
     kept = [upload_of({"path": address}).path.read_bytes() for address in addresses]
@@ -27,4 +26,4 @@ def test_a_picture_in_a_call_is_kept_as_an_upload(tmp_path: Path, monkeypatch: p
     found["params"]["arguments"] = arguments
     assert found == call
     for other in ({"method": "tools/list"}, [1], {"params": [1]}, {"params": {"name": url}}):
-        assert json.loads(with_uploads(json.dumps(other).encode(), folder)) == other
+        assert with_uploads(other, folder) == other

@@ -39,7 +39,7 @@ def is_over(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 @pytest.fixture(params=[6, pytest.param(MAX_UNREAD, marks=pytest.mark.long)])
 def unread(served: RunningApp, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """How many unread replies a visitor may have; one test below has as many as the app itself allows."""
-    monkeypatch.setattr(served.app.middleware_stack._unread_replies.quota, "most", request.param)
+    monkeypatch.setattr("vitviz.ui.server.unread_replies.MAX_UNREAD", request.param)
     return int(request.param)
 
 
@@ -50,12 +50,12 @@ def call(served: RunningApp, address: str = "127.0.0.9") -> tuple[int, dict[str,
 
 
 def test_answers_that_nobody_reads_are_dropped(served: RunningApp, is_over: threading.Event, unread: int) -> None:
-    quota = served.app.middleware_stack._unread_replies.quota
+    counts = served.app.middleware_stack._unread_replies.counts
     for _ in range(2):
         found = [call(served) for _ in range(unread)]
         assert {status for status, _ in found} == {200} and call(served)[0] == 429
         is_over.set()
-        wait_until(lambda: not quota._held["127.0.0.9"])
+        wait_until(lambda: not counts["127.0.0.9"])
         is_over.clear()
     events = [answer["event_id"] for _, answer in found]
     messages = served.demo._queue.pending_messages_per_session

@@ -1,13 +1,15 @@
-"""Reading the bodies of requests within limits of size and depth."""
+"""Reading the bodies of requests within limits of size and time."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from vitviz.ui.server.quota import RequestError
+from vitviz.ui.server.rule import RequestError
 
 # The ASGI specification, version 3.
 Message = dict[str, Any]
@@ -16,10 +18,10 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-# Nested objects and lists; and values of a body, which take much more memory than their text.
-MAX_DEPTH, MAX_VALUES = 32, 2**16
-NOT_JSON = "the body is no JSON, or has a number of thousands of digits"
-TOO_DEEP = f"the body is no JSON, or has lists or objects more than {MAX_DEPTH} deep in each other"
+NOT_JSON = "the body is no JSON, nests too deeply, or has a number of thousands of digits"
+# Until a body is there: so long, and a second more for each of so many bytes.
+BODY_SECONDS, BYTES_A_SECOND = 10.0, 2**17
+TOO_SLOW = f"the body comes too slowly: expected all of it within {BODY_SECONDS:g} s, and 1 s more for each 128 KiB"
 
 
 class LimitedBody:
@@ -33,7 +35,7 @@ class LimitedBody:
 
     def __init__(self, receive: Receive, max_bytes: int, advice: str = "") -> None:
         self._receive, self._max_bytes, self._advice = receive, max_bytes, advice
-        self.received_bytes = 0
+        self.received_bytes, self._begun = 0, time.monotonic()
         self.is_complete = False
         self.is_disconnected = False
         self.error: RequestError | None = None
@@ -52,14 +54,19 @@ class LimitedBody:
         """The next message.
 
         Raises:
-            RequestError: the body is too large.
+            RequestError: the body is too large or too slow.
         """
         if self.error is not None:
             raise self.error
         # After the body, the next message says that the client disconnected.
         if self.is_complete:
             return await self._receive()
-        message = await self._receive()
+        end = self._begun + BODY_SECONDS + self.received_bytes / BYTES_A_SECOND
+        try:
+            message = await asyncio.wait_for(self._receive(), max(0.0, end - time.monotonic()))
+        except asyncio.TimeoutError:
+            self.error = RequestError(408, TOO_SLOW)
+            raise self.error from None
         if message["type"] == "http.request":
             self.expect(len(message.get("body", b"")))
             self.received_bytes += len(message.get("body", b""))
@@ -69,15 +76,11 @@ class LimitedBody:
         return message
 
 
-async def read_body(body: LimitedBody, take: Callable[[int], None]) -> bytes:
-    """The whole body.
-
-    Args:
-        body: of the request.
-        take: reserves this many bytes.
+async def read_json(body: LimitedBody) -> Any:
+    """The JSON value of a body.
 
     Raises:
-        RequestError: the body is too large, or too many bodies are in memory.
+        RequestError: it is no JSON, or too large or too slow.
         ConnectionError: the client disconnected.
     """
     content = bytearray()
@@ -85,33 +88,12 @@ async def read_body(body: LimitedBody, take: Callable[[int], None]) -> bytes:
         message = await body()
         if message["type"] != "http.request":
             raise ConnectionError("the client went away")
-        take(len(message.get("body", b"")))
         content += message.get("body", b"")
-    return bytes(content)
-
-
-def parse_json(content: bytes) -> Any:
-    """The JSON value of a body.
-
-    Raises:
-        RequestError: it is no JSON, nests too deeply, or has too many values.
-    """
-    if sum(map(content.count, (b",", b"[", b"{"))) > MAX_VALUES:
-        raise RequestError(413, f"the body has more than {MAX_VALUES:,} commas and brackets")
     try:
-        value = json.loads(content)
+        return json.loads(content)
     # Invalid UTF-8 is a ValueError, too.
-    except ValueError:
+    except (ValueError, RecursionError):
         raise RequestError(400, NOT_JSON) from None
-    except RecursionError:
-        raise RequestError(400, TOO_DEEP) from None
-    level, depth = [value], 0
-    while level := [each for each in level if isinstance(each, dict | list)]:
-        depth += 1
-        if depth > MAX_DEPTH:
-            raise RequestError(400, TOO_DEEP)
-        level = [item for each in level for item in (each.values() if isinstance(each, dict) else each)]
-    return value
 
 
 def replayed(content: bytes, receive: Receive) -> Receive:

@@ -5,7 +5,6 @@ Gradio would answer other requests with an empty error, and log a traceback.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from inspect import Parameter, signature
@@ -17,8 +16,8 @@ from vitviz.attribution.json_values import fields
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import choices, listing, quote
 from vitviz.ui.pictures import upload_of
-from vitviz.ui.server.quota import RequestError
 from vitviz.ui.server.routes import JOIN, PREFIX, SESSION
+from vitviz.ui.server.rule import RequestError
 
 # Programs POST a call to an endpoint, by Gradio's clients or by plain HTTP.
 CALL = re.compile(rf"{JOIN}|{PREFIX}/call/(?P<by_name>v2/)?(?P<endpoint>[^/]+)/?")
@@ -34,11 +33,11 @@ class Call(NamedTuple):
     """A call that can be served.
 
     Args:
-        content: the body that Gradio reads: these fields and no others.
+        value: the JSON that Gradio reads: these fields and no others.
         session: of the client; empty by plain HTTP.
     """
 
-    content: bytes
+    value: Any
     session: str
 
 
@@ -71,7 +70,7 @@ def checked_call(blocks: gr.Blocks, path: str, value: Any) -> Call:
         file.clear()
         file.update(path=str(upload.path), orig_name=upload.name)
     own = {"fn_index": body["fn_index"], "session_hash": session} if by_client else {}
-    return Call(json.dumps(arguments if match["by_name"] else {"data": arguments, **own}).encode(), session)
+    return Call(arguments if match["by_name"] else {"data": arguments, **own}, session)
 
 
 def check_fields(path: str, value: Any) -> None:

@@ -69,16 +69,16 @@ class UploadedPictures:
 
     Args:
         worker: decodes them.
+        short, long: where small pictures wait, and where large and slow ones and clips do.
         clip_limits: of clips.
     """
 
-    def __init__(self, worker: Worker, clip_limits: ClipLimits = DEFAULT_LIMITS) -> None:
+    def __init__(self, worker: Worker, short: Line, long: Line, clip_limits: ClipLimits = DEFAULT_LIMITS) -> None:
         self.worker, self.clip_limits = worker, clip_limits
         self._clips: Holdings[ClipFacts] = Holdings(MAX_CLIPS)
         self._counting: Once[ClipFacts] = Once()
         # A large picture may take half a gigabyte, a clip a minute; others wait for neither.
-        self._small_line, self._large_line = Line(places=2), Line(is_long=True)
-        self._clip_line = Line(places=2, begun=3, is_long=True)
+        self._short, self._long = short, long
 
     async def opened(
         self, upload: Upload, use: Callable[[OpenPicture | ExamplePicture], Result], report: Report = no_report
@@ -93,12 +93,12 @@ class UploadedPictures:
         Raises:
             ImageError: as :func:`vitviz.open_image`, or the file is no longer kept.
         """
-        line = self._small_line if upload.frame is None else self._clip_line
+        line = self._short if upload.frame is None else self._long
         with _expiry_explained(upload):
             try:
                 return await line.run(lambda _: self._use(upload, use, line), report)
             except _LargePictureError:
-                return await self._large_line.run(lambda _: self._use(upload, use, self._large_line), report)
+                return await self._long.run(lambda _: self._use(upload, use, self._long), report)
 
     async def clip(self, upload: Upload, report: Report = no_report) -> ClipFacts:
         """The facts of a clip, whose frames are counted by decoding all of them once.
@@ -115,7 +115,7 @@ class UploadedPictures:
             return facts
 
         async def count(report: Report) -> ClipFacts:
-            return await self._clip_line.run(partial(self._count, upload), report)
+            return await self._long.run(partial(self._count, upload), report)
 
         with _expiry_explained(upload):
             facts = await self._counting.get(upload.path, count, report)
@@ -134,7 +134,7 @@ class UploadedPictures:
         if upload.path.parent == resources("assets"):
             return use(ExamplePicture(open_image(upload.path, upload.name, **upload.reading)))
         with self._unopened(upload) as unopened:
-            if unopened.pixels > LARGE_PIXELS and line is self._small_line:
+            if unopened.pixels > LARGE_PIXELS and line is self._short:
                 raise _LargePictureError
             return use(unopened.decode())
 

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse
 
 from vitviz.errors.kinds import LimitError, VitvizError
 from vitviz.ui.server.log import INTERNAL_ERROR
-from vitviz.ui.server.quota import RequestError
+from vitviz.ui.server.rule import RequestError
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

@@ -28,12 +28,11 @@ class ExplorerFiles:
     Args:
         uploaded: opens pictures.
         folder: of the files.
+        short, quick: where a page waits, and where a layer does, which takes milliseconds.
     """
 
-    def __init__(self, uploaded: UploadedPictures, folder: Folder) -> None:
-        self._uploaded, self._folder = uploaded, folder
-        # A page may take seconds; layers do not wait for it.
-        self._pages, self._layers = Line(), Line(places=2)
+    def __init__(self, uploaded: UploadedPictures, folder: Folder, short: Line, quick: Line) -> None:
+        self._uploaded, self._folder, self._short, self._quick = uploaded, folder, short, quick
         self._paths: WeakKeyDictionary[Analysis, dict[str, Path]] = WeakKeyDictionary()
         self._writing: Once[Path] = Once()
 
@@ -66,12 +65,12 @@ class ExplorerFiles:
         if name == PICTURE:
             return await self._uploaded.opened(upload, lambda picture: self._keep(picture.png()))
         if name == PAGE:
-            return await self._pages.run(
+            return await self._short.run(
                 lambda _: self._keep(json.dumps(page_parts(analysis, source["name"], **source)).encode())
             )
         if name == SEEN:
-            return await self._layers.run(lambda _: self._keep(as_webp(analysis.prepared.image, quality=90)))
-        return await self._layers.run(lambda _: self._keep(pack(analysis.trace, name)))
+            return await self._quick.run(lambda _: self._keep(as_webp(analysis.prepared.image, quality=90)))
+        return await self._quick.run(lambda _: self._keep(pack(analysis.trace, name)))
 
     def _keep(self, content: bytes) -> Path:
         return self._folder.keep(content, FILE_NAME)

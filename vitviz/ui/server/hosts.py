@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from vitviz.errors.messages import quote
 from vitviz.ui.server.bodies import Scope
-from vitviz.ui.server.quota import RequestError
+from vitviz.ui.server.rule import RequestError
 
 Address: TypeAlias = IPv4Address | IPv6Address
 

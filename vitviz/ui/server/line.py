@@ -1,24 +1,23 @@
-"""Lines: work that has not begun waits outside of threads, and many requests of one visitor delay only their own."""
+"""Where work waits: whoever was served longest ago is next, and waits outside of threads."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import itertools
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
-from weakref import WeakSet
+from typing import Any, Generic, TypeVar
 
 from gradio.context import LocalContext
 
 from vitviz.attention.memory import enough_memory, release_free_memory
+from vitviz.errors.kinds import LimitError
 from vitviz.system.machine import has_room
 from vitviz.ui.progress_reports import ProgressReport, Report, RunEnded, Step, no_report
 from vitviz.ui.server.hosts import visitor_key
@@ -30,30 +29,14 @@ Result = TypeVar("Result")
 POLL_SECONDS = 0.5
 # The most of these reports a second, of a whole line.
 MAX_REPORTS = 200
-# A turn, if others wait: short beside what a visitor notices, and long beside the cost of changing turns.
-TURN_SECONDS = 0.25
-# Whoever uses more than a fiftieth of a place comes after those who use less, by five minutes at most.
-WEIGHT, MAX_AHEAD_SECONDS = 50.0, 300.0
-# Of the processes that open files: of long work, and of a visitor who comes after others by so much.
-MAX_NICENESS, MUCH_SECONDS = 19, 60.0
-# Until when each visitor's use of all lines puts them behind others, in seconds of the process. For one event loop.
-CLOCKS: dict[str, float] = {}
-# Work of each line that has begun and waits for another turn. It holds what it has computed so far.
-WAITING_ANEW = 4
-# Beyond the limit torch ends the process where it finds no memory for a thread, and the event loop stalls. So what has
-# begun has this much, and new work is refused before.
+# Of the processes that open files for long work.
+MAX_NICENESS = 19
+# Beyond the limit of memory torch ends the process where it finds none for a thread, and the event loop stalls. So what
+# has begun has this much, and new work is refused before.
 RESERVE_BYTES = 2**30
-# Those who let go of what they keep when there is no room.
-KEEPERS: WeakSet[Keeper] = WeakSet()
 # Of the threads of long work, so that short work runs first; higher, they would hold Python's lock for too long.
 BACKGROUND_NICENESS = 10
-
-
-class Keeper(Protocol):
-    """Keeps what can be made again."""
-
-    def relieve(self) -> None:
-        """Let go of what has not been used lately."""
+TOO_LONG = "this takes more than {:g} seconds of this server; expected a smaller picture or a lower resolution"
 
 
 def _step_back() -> None:
@@ -62,11 +45,6 @@ def _step_back() -> None:
     with suppress(OSError):
         if IS_LINUX:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BACKGROUND_NICENESS)
-
-
-# Of all lines, which bound by themselves what has begun: with threads of its own, each would keep its most for ever.
-_THREADS = ThreadPoolExecutor(1000, "vitviz-line")
-_BACKGROUND_THREADS = ThreadPoolExecutor(1000, "vitviz-background", _step_back)
 
 
 def current_visitor() -> str:
@@ -78,58 +56,41 @@ def current_visitor() -> str:
 
 @dataclass(eq=False)
 class _Ticket:
-    """Work that waits or has a place.
+    """Work that waits.
 
     Args:
         visitor: whose it is.
-        joined: when it came.
-        turn: is done while it has a place.
-        began: when it got that place, or the one before; None if it has never had one.
+        number: of those that came before it.
+        turn: is done once it has a place.
     """
 
     visitor: str
-    joined: float
+    number: int
     turn: asyncio.Future[None]
-    began: float | None = None
-
-    def wait(self) -> None:
-        """Give the place back, and wait for another turn."""
-        self.turn = self.turn.get_loop().create_future()
-
-    def begin(self) -> None:
-        """Have a turn."""
-        self.began = time.monotonic()
-        self.turn.set_result(None)
 
 
 class Line:
-    """Places for work of a kind; whoever has used places least lately comes first, and otherwise who came first.
-
-    Each visitor has a clock for all lines, which every second in a place puts :data:`WEIGHT` seconds ahead, and work
-    has its turn by its visitor's clock (Zhang 1990, "VirtualClock: a new traffic control algorithm for packet switching
-    networks").
-    Work whose turn lasts gives its place back when it reports progress, and waits for another turn if it is no longer
-    first. Until then its thread waits, too, which is its own. For one event loop.
+    """Places for work; of those who wait, whoever was served longest ago is next. For one event loop.
 
     Args:
         places: work at once.
-        share: the most work of one visitor that has begun.
-        begun: the most work that has begun, with places or waiting for another turn, since it holds memory.
         is_long: whether its work may take seconds, so that the work of other lines runs first.
+
+    Attributes:
+        seconds: after which a report of work ends it; None if it may take any time.
     """
 
-    def __init__(self, places: int = 1, share: int = 1, begun: int | None = None, *, is_long: bool = False) -> None:
-        self._places, self._share, self._begun = places, share, begun or places + WAITING_ANEW
-        self._niceness, self._threads = (MAX_NICENESS, _BACKGROUND_THREADS) if is_long else (0, _THREADS)
-        # In the order in which they came.
-        self._tickets: list[_Ticket] = []
-        # The order of their turns, and when it was made.
-        self._places_in_line: dict[_Ticket, int] = {}
-        self._ordered = 0.0
+    def __init__(self, places: int = 1, *, is_long: bool = False) -> None:
+        self._places, self._free, self._niceness = places, places, MAX_NICENESS if is_long else 0
+        self.seconds: float | None = None
+        self._threads = ThreadPoolExecutor(places, "vitviz-line", _step_back if is_long else None)
+        self._waiting, self._numbers = list[_Ticket](), itertools.count()
+        # When each visitor was served last, while anybody waits.
+        self._served: dict[str, float] = {}
 
     def __len__(self) -> int:
         """The number of those who wait or have a place."""
-        return len(self._tickets)
+        return len(self._waiting) + self._places - self._free
 
     async def run(self, work: Callable[[Report], Result], report: Report = no_report) -> Result:
         """What a function returns; a thread calls it, in the context of the request, when it has a place.
@@ -140,107 +101,69 @@ class Line:
             report: receives the progress, and how many come first; an exception that it raises gives up the turn.
 
         Raises:
-            LimitError: there is not enough memory.
+            LimitError: there is not enough memory, or it takes too long.
         """
-        loop = asyncio.get_running_loop()
-        ticket = _Ticket(current_visitor(), time.monotonic(), loop.create_future())
-
-        def report_and_take_turns(step: Step) -> None:
-            report(step)
-            assert ticket.began is not None
-            if time.monotonic() > ticket.began + TURN_SECONDS and len(self._tickets) > self._places:
-                asyncio.run_coroutine_threadsafe(self._wait_anew(ticket, report), loop).result()
-
-        self._tickets.append(ticket)
-        self._admit()
-        try:
-            await self._wait(ticket, report)
-            context = contextvars.copy_context()
-            context.run(NICENESS.set, max(self._niceness, _niceness(ticket.visitor)))
-            job = self._threads.submit(context.run, _with_memory, partial(work, report_and_take_turns))
-        except BaseException:
-            self._leave(ticket)
-            raise
-        # It goes on if nobody waits for it any more, and has its place until it ends.
+        visitor, loop = current_visitor(), asyncio.get_running_loop()
+        if self._free:
+            self._free -= 1
+        else:
+            await self._wait(_Ticket(visitor, next(self._numbers), loop.create_future()), report)
+        self._served[visitor] = time.monotonic()
+        context = contextvars.copy_context()
+        context.run(NICENESS.set, self._niceness)
+        job = self._threads.submit(context.run, self._begin, work, report)
+        # It has its place until it ends, if nobody waits for it any more, too.
         result = asyncio.wrap_future(job)
-
-        def end(result: asyncio.Future[Result]) -> None:
-            # An error that nobody waits for is no complaint of the log.
-            if not result.cancelled():
-                result.exception()
-            self._leave(ticket)
-
-        result.add_done_callback(end)
+        result.add_done_callback(self._end)
         return await asyncio.shield(result)
 
-    async def _wait(self, ticket: _Ticket, report: Report) -> None:
-        while not ticket.turn.done():
-            report(ProgressReport(f"Waiting: {self._before(ticket)} before this one"))
-            await asyncio.wait([ticket.turn], timeout=max(POLL_SECONDS, len(self) / MAX_REPORTS))
+    def _begin(self, work: Callable[[Report], Result], report: Report) -> Result:
+        begun = time.monotonic()
 
-    async def _wait_anew(self, ticket: _Ticket, report: Report) -> None:
-        self._count(ticket)
-        ticket.wait()
-        self._admit()
-        await self._wait(ticket, report)
+        def report_in_time(step: Step) -> None:
+            report(step)
+            if self.seconds is not None and time.monotonic() > begun + self.seconds:
+                raise LimitError(TOO_LONG.format(self.seconds))
 
-    def _leave(self, ticket: _Ticket) -> None:
-        self._tickets.remove(ticket)
-        self._count(ticket)
-        self._admit()
-
-    def _count(self, ticket: _Ticket) -> None:
-        """Put the clock of a visitor ahead by the turn of a ticket, if it has a place."""
-        now = time.monotonic()
-        if ticket.turn.done() and ticket.began is not None:
-            clock = max(ticket.began, CLOCKS.get(ticket.visitor, 0)) + WEIGHT * (now - ticket.began)
-            CLOCKS[ticket.visitor] = min(clock, now + MAX_AHEAD_SECONDS)
-        for visitor in [visitor for visitor, clock in CLOCKS.items() if clock <= now]:
-            del CLOCKS[visitor]
-
-    def _admit(self) -> None:
-        free = self._places - sum(ticket.turn.done() for ticket in self._tickets)
-        while free > 0:
-            begun = Counter(ticket.visitor for ticket in self._tickets if ticket.began is not None)
-            may_begin = begun.total() < self._begun
-            # Of each visitor, who came first.
-            first = dict[str, _Ticket]()
-            for ticket in self._tickets:
-                is_legal = ticket.began is not None or (may_begin and begun[ticket.visitor] < self._share)
-                if is_legal and not ticket.turn.done():
-                    first.setdefault(ticket.visitor, ticket)
-            if not first:
-                break
-            min(first.values(), key=_order).begin()
-            free -= 1
-
-    def _before(self, ticket: _Ticket) -> int:
-        """How many come before one, by an order that is at most a millisecond old for each who waits."""
-        if time.monotonic() >= self._ordered + len(self) / 1000:
-            self._places_in_line = {each: place for place, each in enumerate(sorted(self._tickets, key=_order))}
-            self._ordered = time.monotonic()
-        return self._places_in_line.get(ticket, len(self) - 1)
-
-
-def _order(ticket: _Ticket) -> tuple[bool, float]:
-    return not ticket.turn.done(), max(ticket.joined, CLOCKS.get(ticket.visitor, 0))
-
-
-def _niceness(visitor: str) -> int:
-    """Of the processes of a visitor's work, by how far behind others it is."""
-    ahead = CLOCKS.get(visitor, 0) - time.monotonic()
-    return round(MAX_NICENESS * min(1.0, max(0.0, ahead) / MUCH_SECONDS))
-
-
-def _with_memory(work: Callable[[], Result]) -> Result:
-    with enough_memory("this request"):
-        if not has_room(RESERVE_BYTES):
-            for keeper in list(KEEPERS):
-                keeper.relieve()
-            release_free_memory()
+        with enough_memory("this request"):
             if not has_room(RESERVE_BYTES):
-                raise MemoryError
-        return work()
+                release_free_memory()
+                if not has_room(RESERVE_BYTES):
+                    raise MemoryError
+            return work(report_in_time)
+
+    async def _wait(self, ticket: _Ticket, report: Report) -> None:
+        self._waiting.append(ticket)
+        try:
+            while not ticket.turn.done():
+                before = sum(self._order(other) < self._order(ticket) for other in self._waiting)
+                report(ProgressReport(f"Waiting: {before + 1} before this one"))
+                await asyncio.wait([ticket.turn], timeout=max(POLL_SECONDS, len(self) / MAX_REPORTS))
+        except BaseException:
+            if ticket in self._waiting:
+                self._waiting.remove(ticket)
+            else:
+                self._release()
+            raise
+
+    def _end(self, result: asyncio.Future[Any]) -> None:
+        # An error that nobody waits for is no complaint of the log.
+        if not result.cancelled():
+            result.exception()
+        self._release()
+
+    def _release(self) -> None:
+        """Give a place to the next."""
+        if not self._waiting:
+            self._free += 1
+            self._served.clear()
+            return
+        ticket = min(self._waiting, key=self._order)
+        self._waiting.remove(ticket)
+        ticket.turn.set_result(None)
+
+    def _order(self, ticket: _Ticket) -> tuple[float, int]:
+        return self._served.get(ticket.visitor, 0.0), ticket.number
 
 
 @dataclass(eq=False)

@@ -22,8 +22,7 @@ from vitviz.ui.server.bodies import (
     Scope,
     Send,
     declared_bytes,
-    parse_json,
-    read_body,
+    read_json,
     replayed,
 )
 from vitviz.ui.server.calls import CALL, check_fields, checked_call, session_of
@@ -32,22 +31,14 @@ from vitviz.ui.server.files import Folder
 from vitviz.ui.server.headers import ResponseHeaders
 from vitviz.ui.server.hosts import HostRules, visitor_key
 from vitviz.ui.server.log import LOGGER, place_of
-from vitviz.ui.server.quota import Quota, RequestError, Turns
 from vitviz.ui.server.routes import EVENT_STREAM, JOIN, PREFIX, UPLOAD, Body, Route, find_route
+from vitviz.ui.server.rule import RequestError, UnderWay
 from vitviz.ui.server.tools import with_uploads
 from vitviz.ui.server.unread_replies import UnreadReplies
 
 NO_ROUTE = "this app has no such route"
 # The headers and separators of a multipart form.
 FORM_BYTES = 2**16
-# Bodies in memory, of one visitor and of all.
-MAX_HELD_BYTES_PER_VISITOR, MAX_HELD_BYTES = 2**25, 2**26
-TOO_MANY_BYTES = (
-    f"your requests that are answered now have more than {MAX_HELD_BYTES_PER_VISITOR:,} bytes: wait for them"
-)
-# Short requests of one visitor that are answered at once, and all of them with those that wait.
-SHORT_AT_ONCE, MAX_SHORT = 4, 300
-TOO_MANY_SHORT = f"{MAX_SHORT} of your requests are under way: wait for them"
 # Where a program reads the answer to a call by plain HTTP.
 EVENT = re.compile(rf"{PREFIX}/call/(?:v2/)?[^/]+/(?P<event>[^/]+)")
 
@@ -59,20 +50,24 @@ class RequestFilter:
         app: the application behind it.
         blocks: Gradio's app.
         rules: the hosts and origins that are served.
+        under_way: the requests of each visitor.
         folder: of the visitors' files.
         max_upload_bytes: the largest upload.
-
-    Attributes:
-        short: the turns of short requests.
     """
 
-    def __init__(self, app: App, blocks: gr.Blocks, rules: HostRules, folder: Folder, max_upload_bytes: int) -> None:
-        self._app, self._blocks, self._rules, self._folder = app, blocks, rules, folder
+    def __init__(
+        self,
+        app: App,
+        blocks: gr.Blocks,
+        rules: HostRules,
+        under_way: UnderWay,
+        folder: Folder,
+        max_upload_bytes: int,
+    ) -> None:
+        self._app, self._blocks, self._rules, self._under_way, self._folder = app, blocks, rules, under_way, folder
         self._max_upload_bytes = max_upload_bytes
         self._headers = ResponseHeaders(rules.frames)
         self._unread_replies = UnreadReplies(app)
-        self._bodies = Quota(MAX_HELD_BYTES_PER_VISITOR, TOO_MANY_BYTES, MAX_HELD_BYTES)
-        self.short = Turns(SHORT_AT_ONCE, MAX_SHORT, TOO_MANY_SHORT)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -95,7 +90,7 @@ class RequestFilter:
             if route.body is not Body.NONE:
                 self._rules.check_origin(scope)
                 body = self._body(scope, route, receive)
-            # Turns, and the quota of a GPU that is lent, go by the request, which Gradio sets for its own events only.
+            # Places, and the quota of a GPU that is lent, go by the request, which Gradio sets for its own events only.
             LocalContext.request.set(Request(scope))  # type: ignore[arg-type]
             LocalContext.blocks.set(self._blocks)
             await self._pass(scope, route, body, receive, answer)
@@ -130,7 +125,8 @@ class RequestFilter:
                 await self._answer(scope, route, replayed(b"", receive), answer)
         elif route.body is Body.UPLOAD:
             answer.body = body
-            await self._app(scope, body, answer.send)
+            async with self._under_way.request(_visitor(scope)):
+                await self._app(scope, body, answer.send)
             if body.error is not None:
                 raise body.error
         else:
@@ -140,25 +136,20 @@ class RequestFilter:
         self, scope: Scope, route: Route, body: LimitedBody, receive: Receive, answer: _Answer
     ) -> None:
         """Read JSON, check it, and pass it on."""
-        visitor = _visitor(scope)
         if route.body is Body.JSON and not _is_json(scope):
             raise RequestError(415, "expected JSON, with the header Content-Type: application/json")
+        value = await read_json(body)
         with ExitStack() as stack:
-
-            def take(nbytes: int) -> None:
-                self._bodies.take(visitor, nbytes)
-                stack.callback(self._bodies.give_back, visitor, nbytes)
-
-            content = await read_body(body, take)
             if route.body is Body.TOOL:
                 # A picture is decoded and written.
-                content = await asyncio.to_thread(with_uploads, content, self._folder)
+                value = await asyncio.to_thread(with_uploads, value, self._folder)
             elif CALL.fullmatch(scope["path"]):
-                content, session = checked_call(self._blocks, scope["path"], parse_json(content))
-                expect = stack.enter_context(self._unread_replies.asking(visitor, scope))
+                value, session = checked_call(self._blocks, scope["path"], value)
+                expect = stack.enter_context(self._unread_replies.asking(_visitor(scope), scope))
                 answer.when_accepted = lambda event: expect(session or event)
             else:
-                check_fields(scope["path"], parse_json(content))
+                check_fields(scope["path"], value)
+            content = json.dumps(value).encode()
             headers = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
             headers.append((b"content-length", str(len(content)).encode()))
             await self._answer({**scope, "headers": headers}, route, replayed(content, receive), answer)
@@ -167,7 +158,7 @@ class RequestFilter:
         """Have the app answer a request whose body has arrived; a short one in its turn, which its response ends."""
         async with AsyncExitStack() as turn:
             if route.is_short:
-                await turn.enter_async_context(self.short.turn(_visitor(scope)))
+                await turn.enter_async_context(self._under_way.request(_visitor(scope)))
                 answer.when_started = turn.aclose
             await self._app(scope, receive, answer.send)
 

@@ -14,7 +14,7 @@ JOIN = f"{PREFIX}/queue/join"
 EVENT_STREAM = f"{PREFIX}/queue/data"
 FILE = f"{PREFIX}/file="
 DEVICE = "/device/"
-JSON_BYTES = 2**20
+JSON_BYTES = 2**17
 # A tool's argument may be a picture in base64.
 TOOL_BYTES = 32 * 2**20
 # The session names of Gradio's clients: `Math.random().toString(36)`, a UUID, a token.

@@ -6,28 +6,24 @@ The package of MCP takes 4 MiB, and Gradio would keep the pictures in a folder t
 from __future__ import annotations
 
 import base64
-import json
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
-from vitviz.ui.server.bodies import parse_json
 from vitviz.ui.server.files import Folder
 from vitviz.ui.server.routes import FILE
 
 
-def with_uploads(content: bytes, folder: Folder) -> bytes:
-    """The body of a request by MCP, with the addresses of uploads in the place of ``data:`` URLs.
+def with_uploads(value: Any, folder: Folder) -> Any:
+    """The JSON of a request by MCP, with the addresses of uploads in the place of ``data:`` URLs.
 
     Raises:
-        RequestError: it is no JSON.
         LimitError: there is no room for them.
     """
-    value = parse_json(content)
     parameters = value.get("params") if isinstance(value, dict) else None
     if not isinstance(parameters, dict) or "arguments" not in parameters:
-        return content
+        return value
     arguments = _kept(parameters["arguments"], folder)
-    return json.dumps({**value, "params": {**parameters, "arguments": arguments}}).encode()
+    return {**value, "params": {**parameters, "arguments": arguments}}
 
 
 def _kept(value: Any, folder: Folder) -> Any:

@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from urllib.parse import urlencode
 
 from vitviz.ui.server.bodies import App, Message, Scope
-from vitviz.ui.server.quota import Quota
 from vitviz.ui.server.routes import EVENT_STREAM
+from vitviz.ui.server.rule import RequestError
 
 # Calls of one visitor whose answers nobody reads, and how long these are kept.
 MAX_UNREAD = 32
@@ -29,7 +29,7 @@ class UnreadReplies:
 
     def __init__(self, app: App) -> None:
         self._app = app
-        self.quota = Quota(MAX_UNREAD, f"{MAX_UNREAD} unread replies: fetch them first")
+        self.counts: Counter[str] = Counter()
         # What ends once somebody reads, by the session of a client, or the event of a call by plain HTTP.
         self._unread: dict[str, ExitStack] = {}
         # Open streams by the same.
@@ -45,8 +45,11 @@ class UnreadReplies:
         Raises:
             RequestError: the visitor has too many unread answers.
         """
+        if self.counts[visitor] >= MAX_UNREAD:
+            raise RequestError(429, f"{MAX_UNREAD} unread replies: fetch them first")
+        self.counts[visitor] += 1
         with ExitStack() as stack:
-            stack.enter_context(self.quota.held(visitor))
+            stack.callback(self.counts.subtract, [visitor])
 
             def expect(key: str) -> None:
                 if not self._readers[key]:

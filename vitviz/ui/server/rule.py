@@ -1,0 +1,59 @@
+"""The one rule for strangers: a visitor has so many requests under way, and the next ones wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from weakref import WeakValueDictionary
+
+# Of one visitor: those that are answered at a time, and all of them with those that wait. A page asks for six at once,
+# and a lecture hall of sixty pages may be one visitor.
+AT_ONCE, MOST = 40, 400
+TOO_MANY = "{} of your requests are under way: wait for them"
+
+
+class RequestError(Exception):
+    """A refused request.
+
+    Args:
+        status: the HTTP status.
+        reason: one sentence.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class UnderWay:
+    """The requests of each visitor that are under way. For one event loop.
+
+    Args:
+        at_once: of one visitor; more wait on the event loop.
+        most: of one visitor, with those that wait.
+    """
+
+    def __init__(self, at_once: int = AT_ONCE, most: int = MOST) -> None:
+        self._at_once, self._most = at_once, most
+        self.counts: Counter[str] = Counter()
+        self._places: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def request(self, visitor: str) -> AsyncIterator[None]:
+        """The time in which a request is answered.
+
+        Raises:
+            RequestError: the visitor has too many.
+        """
+        if self.counts[visitor] >= self._most:
+            raise RequestError(429, TOO_MANY.format(self._most))
+        self.counts[visitor] += 1
+        try:
+            places = self._places.setdefault(visitor, asyncio.Semaphore(self._at_once))
+            async with places:
+                yield
+        finally:
+            self.counts[visitor] -= 1
+            self.counts += Counter()
