@@ -99,9 +99,17 @@ def of_open_clip(crop: int, resize: int, mean: list[float], std: list[float], in
     return open_clip.image_transform(crop, False, tuple(mean), tuple(std), interpolation="bicubic")
 
 
+def of_transformers_on_pillow(crop: int, resize: int, mean: list[float], std: list[float], interpolation: str) -> Any:
+    if not hasattr(transformers, "BlipImageProcessorPil"):
+        pytest.skip("this transformers has one class for both")
+    resample = {"nearest": 0, "bilinear": 2, "bicubic": 3}[interpolation]
+    size = {"height": crop, "width": resize}
+    return transformers.BlipImageProcessorPil(size=size, image_mean=mean, image_std=std, resample=resample)
+
+
 KNOWN = (
     *(torchvision_v1, torchvision_v2, levels_first, floats_first, preset),
-    *(of_timm, squashed_by_timm, of_transformers, of_open_clip),
+    *(of_timm, squashed_by_timm, of_transformers, of_transformers_on_pillow, of_open_clip),
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,8 +34,8 @@ RESIZED = "(?:Resize|ResizeKeepRatio) (?:CenterCrop )?"
 ORDER = re.compile(f"(?:{RESIZED}{TENSOR}|{TENSOR}{RESIZED}(?:to_levels )*(?:to_floats )?)(?:Normalize )?")
 # Fields of a resizing with which it does what vitviz's own does.
 USUAL = {"antialias": True, "max_size": None, "longest": 0, "random_scale_prob": 0, "random_aspect_prob": 0}
-# Bases of transformers' image processors that resize by torchvision. Others do by Pillow, and are called.
-PROCESSORS = {"TorchvisionBackend", "BaseImageProcessorFast"}
+# The backend by a base of transformers' image processors.
+PROCESSORS = {"TorchvisionBackend": "torchvision", "BaseImageProcessorFast": "torchvision", "PilBackend": "pillow"}
 
 
 def read_transform(function: Callable[..., Any]) -> Preprocessing | None:
@@ -93,13 +94,16 @@ def steps_of(function: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _read_processor(processor: Any) -> Preprocessing | None:
-    bases = {base.__name__ for base in type(processor).__mro__}
-    if not bases & PROCESSORS or not type(processor).__module__.startswith("transformers."):
+    bases = [base.__name__ for base in type(processor).__mro__ if base.__name__ in PROCESSORS]
+    if not bases or not type(processor).__module__.startswith("transformers."):
         return None
     stated = {name: list(value) if isinstance(value, tuple) else value for name, value in processor.to_dict().items()}
     section = Settings(stated, "preprocessing")
     with suppress(CheckpointError):
         rule = read_image_processor(Sidecars(preprocessor=section), 3)
         if rule is not None and rule.size is not None and not section.unread():
-            return rule.at(*rule.size)
+            found, backend = rule.at(*rule.size), PROCESSORS[bases[0]]
+            # Pillow resizes levels alone.
+            if found.backend == "torchvision" or backend == "torchvision":
+                return replace(found, backend=backend if found.backend == "torchvision" else found.backend)
     return None
