@@ -201,13 +201,3 @@ def test_naflex_keeps_the_aspect_ratio() -> None:
         expected = torch.as_tensor(np.asarray(patches))[: rows * columns].reshape(rows, columns, 4, 4, 3)
         expected = expected.permute(4, 0, 2, 1, 3).reshape(3, 4 * rows, 4 * columns)
         torch.testing.assert_close(preprocessing.prepare(image, 4, 4).pixels[0], expected, rtol=0, atol=5e-6)
-
-
-def test_albumentations() -> None:
-    albumentations = pytest.importorskip("albumentations")
-    steps = [albumentations.SmallestMaxSize(40), albumentations.CenterCrop(32, 32), albumentations.Normalize()]
-    transform = albumentations.Compose(steps)
-    preprocessing = read(transform)
-    image = noise(97, 61)
-    expected = torch.from_numpy(transform(image=np.array(image))["image"]).movedim(2, 0)
-    assert torch.equal(preprocessing.prepare(image, 1, 1).pixels[0], expected)

@@ -57,6 +57,7 @@ HDR = {PQ: "PQ", HLG: "HLG"}
 # are taken for that of sRGB.
 CURVES: dict[int, Callable[[np.ndarray], np.ndarray]] = {
     **dict.fromkeys((1, 6, 13, 14, 15), srgb_light),
+    5: lambda values: values**2.8,
     8: lambda values: values,
     PQ: _pq,
     HLG: _hlg,
