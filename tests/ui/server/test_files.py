@@ -29,6 +29,12 @@ def test_who_fills_the_disk_loses_their_own_files(folder: Folder) -> None:
     assert not flood[0].parent.exists()
 
 
+@pytest.mark.parametrize("name", ["漢" * 85 + ".png", "é" * 255, "😀" * 255 + ".jpg", "ſ" * 300])
+def test_a_long_name_of_any_letters_is_kept(folder: Folder, name: str) -> None:
+    path = folder.keep(b"1", name)
+    assert path.read_bytes() == b"1" and path.suffix == Path(name).suffix
+
+
 def test_what_is_being_written_counts_and_ends_when_there_is_no_room(folder: Folder) -> None:
     with (
         by_visitor("10.0.0.2"),

@@ -10,7 +10,7 @@ const FORMULA = /^[=+\-@\t\r]/, NUMBER = /^[+-]?\d+(\.\d+)?(e[+-]?\d+)?%?$/;
 export function asCsv(rows) {
   const cell = (/** @type {string} */ text) => {
     const shown = FORMULA.test(text) && !NUMBER.test(text) ? `'${text}` : text;
-    return /[",\r\n]/.test(shown) ? `"${shown.replace(/"/g, '""')}"` : shown;
+    return /[",;\t\r\n]/.test(shown) ? `"${shown.replace(/"/g, '""')}"` : shown;
   };
   return rows.map((cells) => `${cells.map(cell).join(",")}\r\n`).join("");
 }

@@ -31,7 +31,8 @@ with suppress(ImportError):
 
 # The folders that belong to this process alone.
 _OWN: set[Path] = set()
-MAX_NAME_CHARS = 120
+# File systems count bytes, of which a letter may have four.
+MAX_NAME_BYTES = 120
 # What a file counts at least: its folder, its place in memory, and the time to delete it.
 MIN_BYTES = 2**18
 # The interval at which unused files are deleted.
@@ -102,7 +103,8 @@ class Folder:
             LimitError: there is no room for it.
             OSError: the disk is full.
         """
-        legal = re.sub(r"[^\w. -]", "_", name)[-MAX_NAME_CHARS:].strip(". ") or "file"
+        end = re.sub(r"[^\w. -]", "_", name).encode()[-MAX_NAME_BYTES:].decode(errors="ignore")
+        legal = end.strip(". ") or "file"
         with self._share() as token:
             path = self.path / token / legal
             try:
