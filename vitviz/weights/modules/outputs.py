@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,20 +24,9 @@ ONE_LABEL = ("timm", "torchvision")
 SIGMOIDS = ("sigmoid", "sigmoid_", "special_expit")
 
 
-@dataclass(frozen=True)
-class OneOutput:
-    """Calls a module and returns one of its outputs.
-
-    Args:
-        forward: calls the module.
-        key: of the output, a number or a name.
-    """
-
-    forward: Forward
-    key: int | str
-
-    def __call__(self, module: nn.Module, pixels: torch.Tensor) -> Any:
-        return self.forward(module, pixels)[self.key]
+def one_output(module: nn.Module, pixels: torch.Tensor, forward: Forward, key: int | str) -> Any:
+    """One of the outputs of a module, by its number or name."""
+    return forward(module, pixels)[key]
 
 
 def choose_output(
@@ -66,10 +55,10 @@ def choose_output(
     key = next((field for field in FIELDS if field in fitting), fitting[0])
     other = next((each for each in entries if each != key), None)
     if other is None:
-        return OneOutput(forward, key), tensors[key], ()
+        return partial(one_output, forward=forward, key=key), tensors[key], ()
     another = f"forward=lambda module, pixels: module(pixels)[{other!r}] takes another"
     assumption = f"output {key!r}, one of {', '.join(map(repr, entries))}; {another}"
-    return OneOutput(forward, key), tensors[key], (assumption,)
+    return partial(one_output, forward=forward, key=key), tensors[key], (assumption,)
 
 
 def module_probability(

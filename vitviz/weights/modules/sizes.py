@@ -13,7 +13,7 @@ from torch import nn
 from vitviz.errors.kinds import ConfigError
 from vitviz.models.watched.grids import grid_of
 from vitviz.weights.metadata.settings import are_sides, both_sides
-from vitviz.weights.modules.calling import clip_strip
+from vitviz.weights.modules.calling import clip_tubes
 from vitviz.weights.modules.unwrap import package_of, vision_config
 
 Size = tuple[int, int]
@@ -39,14 +39,11 @@ def find_image_size(module: nn.Module) -> Size | None:
     embedding = getattr(module, "patch_embed", None)
     pretrained: Any = getattr(module, "pretrained_cfg", None)
     input_size: Any = pretrained.get("input_size") if isinstance(pretrained, Mapping) else None
-    strip = clip_strip(module)
-    if strip is not None:
-        sides = both_sides(vision_config(module).image_size)
-        return None if sides is None else (strip.tubes * sides[0], sides[1])
     candidates = [getattr(embedding, "img_size", None), input_size[1:] if are_sides(input_size, 3) else None]
     for holder in (vision_config(module), module):
         candidates += [getattr(holder, name, None) for name in IMAGE_ATTRIBUTES]
-    return next(filter(None, map(both_sides, candidates)), None)
+    size, clip = next(filter(None, map(both_sides, candidates)), None), clip_tubes(module)
+    return size if size is None or clip is None else (clip[0] * size[0], size[1])
 
 
 def find_patch_size(module: nn.Module, size: Size, tokens: int, extra: int) -> Size | None:
