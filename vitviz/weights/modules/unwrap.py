@@ -18,11 +18,9 @@ VISION_PARTS = (
 def unwrap(module: nn.Module) -> nn.Module:
     """The module without wrappers of ``torch.compile``, data parallelism and peft; adapters of peft stay in it."""
     while True:
-        attribute = WRAPPERS.get(type(module).__name__)
-        inner: Any = None if attribute is None else getattr(module, attribute)
-        base: Any = getattr(module, "get_base_model", None)
-        if package_of(module) == "peft" and callable(base):
-            inner = base()
+        inner: Any = getattr(module, WRAPPERS.get(type(module).__name__, ""), None)
+        if package_of(module) == "peft" and hasattr(module, "get_base_model"):
+            inner = module.get_base_model()  # type: ignore[operator]
         if not isinstance(inner, nn.Module) or inner is module:
             return module
         module = inner

@@ -140,16 +140,14 @@ def _find_model_class(name: str, model_type: Any) -> Any:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Silence the progress bar and the report of loading."""
+    """Silence the progress bar of loading."""
     from transformers.utils import logging
 
-    had_bar, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    had_bar = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
-    logging.set_verbosity_error()
     try:
         yield
     finally:
-        logging.set_verbosity(level)
         if had_bar:
             logging.enable_progress_bar()
 
