@@ -11,7 +11,7 @@ from vitviz.errors.kinds import MethodError
 from vitviz.models.pooling import Output
 from vitviz.models.watched.facts import NO_STREAM
 from vitviz.models.watched.outputs import is_vector
-from vitviz.models.watched.program import PICTURE, Hook, Result
+from vitviz.models.watched.program import Hook, Result
 from vitviz.models.watched.replay import OnCall, call_output
 from vitviz.models.watched.stream import ResidualStream
 from vitviz.models.watched.verification import VerifiedModule
@@ -41,11 +41,8 @@ def replayed(
     Raises:
         MethodError: the module does not expose this output.
     """
-    replay, wanted = verified.replay, _wanted(network, verified, output)
-    all_hooks = {**replay.hooks(on_call), **(hooks or {})}
-    # Also the layers that the output does not read.
-    [result] = replay.program.run({PICTURE: pixels.clone()}, [wanted], all_hooks, replay.steps)
-    return vector(network.name, result, output)
+    wanted = _wanted(network, verified, output)
+    return vector(network.name, verified.replay(pixels, on_call, others=hooks, output=wanted), output)
 
 
 def replayed_from(

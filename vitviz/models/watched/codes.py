@@ -10,7 +10,7 @@ picture that changes it more, summed over several pairs. The decoded places must
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import torch
 from einops import repeat
@@ -31,30 +31,6 @@ MAX_ROUNDING = 1e-2
 Grid = tuple[int, int]
 # Queries, keys and values of a call, or how much each of its tokens changed in them.
 _Read = tuple[torch.Tensor, ...]
-
-
-@dataclass
-class _ZeroAttention:
-    """Returns zeros for attention, and records queries, keys and values, or how much they change.
-
-    Args:
-        calls: numbers of the calls to record.
-        reference: queries, keys and values of these calls for the unchanged picture; empty for that picture itself.
-    """
-
-    calls: Collection[int]
-    reference: dict[int, _Read]
-    records: dict[int, _Read] = field(default_factory=dict)
-
-    def __call__(self, call: AttentionCall) -> torch.Tensor:
-        number = call.number
-        if number in self.calls:
-            record: _Read = tuple(precise(each.detach()) for each in (call.queries, call.keys, call.values))
-            if self.reference:
-                pairs = zip(record, self.reference[number], strict=True)
-                record = tuple((after - before).square().sum(-1) for after, before in pairs)
-            self.records[number] = record
-        return torch.zeros_like(call.output)
 
 
 def decode_places(
@@ -119,9 +95,20 @@ def _sums(first: list[dict[int, _Read]], second: list[dict[int, _Read]]) -> list
 def _records(
     replay: Replay, pixels: torch.Tensor, calls: Collection[int], reference: dict[int, _Read]
 ) -> dict[int, _Read]:
-    attention = _ZeroAttention(calls, reference)
-    replay(pixels, attention, without_neighbours, until=calls)
-    return attention.records
+    """Queries, keys and values of calls while attention returns zeros; by how much they differ from a reference."""
+    records: dict[int, _Read] = {}
+
+    def on_call(call: AttentionCall) -> torch.Tensor:
+        if call.number in calls:
+            record: _Read = tuple(precise(each.detach()) for each in (call.queries, call.keys, call.values))
+            if reference:
+                pairs = zip(record, reference[call.number], strict=True)
+                record = tuple((after - before).square().sum(-1) for after, before in pairs)
+            records[call.number] = record
+        return torch.zeros_like(call.output)
+
+    replay(pixels, on_call, without_neighbours, until=calls)
+    return records
 
 
 def _patterns(grid: Grid) -> list[torch.Tensor]:

@@ -31,9 +31,6 @@ class ModuleFacts:
         classes: number of classes; 0 if its output is not a classification.
         forward: calls the module with pixels ``"batch channel height width"`` and returns its result.
         probability: what makes probabilities of its output, a name in :data:`vitviz.models.probability.PROBABILITIES`.
-
-    Raises:
-        ConfigError: the patch does not divide the image.
     """
 
     name: str
@@ -44,9 +41,6 @@ class ModuleFacts:
     classes: int
     forward: Callable[[nn.Module, torch.Tensor], Any] = field(repr=False)
     probability: str = "softmax"
-
-    def __post_init__(self) -> None:
-        self.grid(*self.image_size)
 
     def grid(self, image_height: int, image_width: int) -> Size:
         """Rows and columns of patches.

@@ -22,7 +22,7 @@ from vitviz.models.watched.answers import replayed, replayed_from, require_hidin
 from vitviz.models.watched.calls import AttentionCall
 from vitviz.models.watched.program import Result, first_tensor
 from vitviz.models.watched.recording import pooling_weights
-from vitviz.models.watched.switching import Ablation
+from vitviz.models.watched.switching import ablation
 from vitviz.models.watched.verification import VerifiedModule
 
 if TYPE_CHECKING:
@@ -177,8 +177,8 @@ def watched_attention_gradients(
     layout = network.config.layout(*pixels.shape[-2:])
     with network.running(pixels, has_gradients=True) as inputs, arriving_gradients(network):
         bias = torch.zeros(layout.token_count, device=inputs.device, requires_grad=True)
-        ablation = Ablation(verified, None, {layout.prefix_count + patch for patch in covered}, bias)
-        output = replayed(network, verified, inputs, "logits", ablation)
+        on_call = ablation(verified, None, {layout.prefix_count + patch for patch in covered}, bias)
+        output = replayed(network, verified, inputs, "logits", on_call)
         [gradient] = torch.autograd.grad(score(output), bias)
     return gradient[layout.prefix_count :].cpu()
 
@@ -200,7 +200,8 @@ def score_gradients(
     found: Sequence[torch.Tensor | None] = [None] * len(sources)
     if score.requires_grad:
         found = torch.autograd.grad(score, sources, allow_unused=True)
-    if any(each is None and step in verified.replay.live for each, step in zip(found, steps, strict=True)):
+    live = verified.replay.program.live
+    if any(each is None and step in live for each, step in zip(found, steps, strict=True)):
         raise MethodError(NO_GRADIENTS)
     return [torch.zeros_like(source) if each is None else each for source, each in zip(sources, found, strict=True)]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,47 +25,6 @@ from vitviz.models.watched.attention import (
 )
 from vitviz.models.watched.calls import AttentionCall, as_bias, causal_bias, repeat_groups
 from vitviz.models.watched.program import Hook, Program, Step, Values
-
-
-@dataclass
-class _Reader:
-    """Reads the calls of attention of a run, and passes each to a function that returns its output."""
-
-    number: int
-    parts: Sequence[Attention]
-    on_call: Callable[[AttentionCall], torch.Tensor]
-    is_split: bool
-    steps: Sequence[Step]
-    _operands: Operands = field(default_factory=dict)
-    _calls: list[AttentionCall] = field(default_factory=list)
-
-    def hooks(self) -> dict[int, Hook]:
-        found: dict[int, Hook] = {}
-        for part in self.parts:
-            found |= {} if part.scores is None else {part.scores: self.on_operands}
-            found[part.step] = self.on_output
-        return found
-
-    def on_operands(self, number: int, args: Sequence[Any], kwargs: Any, result: Any, values: Values) -> Any:
-        self._operands[number] = args
-        return result
-
-    def on_output(self, number: int, args: Sequence[Any], kwargs: Any, result: Any, values: Values) -> Any:
-        part = self.parts[len(self._calls)]
-        self._calls.append(read_call(part, self.steps, args, kwargs, result, self._operands))
-        if len(self._calls) < len(self.parts):
-            return result
-        calls, self._calls = self._calls, []
-        self._operands.clear()
-        call = replace(_joined(calls, self.is_split), number=self.number)
-        output = self.on_call(call)
-        if output is call.output:
-            return result
-        pieces = output.split([each.query_count for each in calls], -2) if self.is_split else ()
-        pieces = pieces or output.split([each.heads for each in calls], -3)
-        for before, piece in zip(self.parts[:-1], pieces, strict=False):
-            values[before.step] = _as_result(before, piece, values[before.step])
-        return _as_result(self.parts[-1], pieces[-1], result)
 
 
 def read_call(
@@ -111,8 +70,39 @@ def attention_hooks(
     """Hooks that pass each call of attention to a function, which returns the output in its place."""
     hooks: dict[int, Hook] = {}
     for number, parts in enumerate(layers):
-        hooks |= _Reader(number, parts, on_call, is_split(program.steps, parts), program.steps).hooks()
+        hooks |= _hooks(number, parts, on_call, program.steps)
     return hooks
+
+
+def _hooks(
+    number: int, parts: Sequence[Attention], on_call: Callable[[AttentionCall], torch.Tensor], steps: Sequence[Step]
+) -> dict[int, Hook]:
+    """Those of one call."""
+    operands: Operands = {}
+    calls, has_split = list[AttentionCall](), is_split(steps, parts)
+
+    def on_scores(step: int, args: Sequence[Any], kwargs: Any, result: Any, values: Values) -> Any:
+        operands[step] = args
+        return result
+
+    def on_output(step: int, args: Sequence[Any], kwargs: Any, result: Any, values: Values) -> Any:
+        calls.append(read_call(parts[len(calls)], steps, args, kwargs, result, operands))
+        if len(calls) < len(parts):
+            return result
+        call = replace(_joined(calls, has_split), number=number)
+        counts = [each.query_count if has_split else each.heads for each in calls]
+        calls.clear()
+        operands.clear()
+        output = on_call(call)
+        if output is call.output:
+            return result
+        pieces = output.split(counts, -2 if has_split else -3)
+        for before, piece in zip(parts[:-1], pieces, strict=False):
+            values[before.step] = _as_result(before, piece, values[before.step])
+        return _as_result(parts[-1], pieces[-1], result)
+
+    hooks: dict[int, Hook] = {part.scores: on_scores for part in parts if part.scores is not None}
+    return hooks | {part.step: on_output for part in parts}
 
 
 def fused_call(given: Mapping[str, Any], result: Any) -> AttentionCall:

@@ -16,7 +16,7 @@ from vitviz.attention.precision import precise
 from vitviz.errors.kinds import ConfigError
 from vitviz.models.watched.outputs import is_vector
 from vitviz.models.watched.program import PICTURE, Result
-from vitviz.models.watched.sequence import MarkedPass
+from vitviz.models.watched.sequence import marked_pass
 from vitviz.models.watched.verification import VerifiedModule
 
 # By which changes may differ from their sum, relative to the output.
@@ -82,7 +82,7 @@ def _marked_output(given: Mapping[int, Any], verified: VerifiedModule, tokens: I
     depth, places = len(verified.calls), verified.places
     marks = torch.zeros(depth, len(places[-1].index), dtype=torch.bool)
     marks[-1, list(tokens)] = True
-    hooks = verified.replay.hooks(MarkedPass({verified.calls[-1]: depth - 1}, places, marks))
+    hooks = verified.replay.hooks(marked_pass({verified.calls[-1]: depth - 1}, places, marks, []))
     copies = {step: value.clone() if isinstance(value, torch.Tensor) else value for step, value in given.items()}
     program = verified.replay.program
     [output] = program.run(copies, [program.output], hooks)

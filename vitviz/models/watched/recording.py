@@ -92,7 +92,7 @@ class Recording:
         assert self.records is not None, "there is a layer"
         queries, keys = self.records
         bias = joint_bias(self.biases)
-        windows = self.verified.windows
+        windows = tuple(places.windows for places in self.verified.places)
         return AttentionTrace(
             queries,
             keys,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -36,26 +35,22 @@ TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-5, torch.float16: 4e-3, tor
 KERNEL_TOLERANCE = 1e-5
 
 
-@dataclass
-class _Check:
-    """Compares each call with its output, and records its shape."""
+def _check_call(call: AttentionCall) -> CallShape:
+    """The shape of a call, after a comparison with its output.
 
-    shapes: list[CallShape] = field(default_factory=list)
-    has_bias: bool = False
-
-    def __call__(self, call: AttentionCall) -> torch.Tensor:
-        self.has_bias |= call.bias is not None
-        expected = precise(call.output)
-        difference = float((precise(call.context().to(call.values)) - expected).abs().max())
-        bound = TOLERANCES.get(call.output.dtype, 1e-5) * max(1.0, float(expected.abs().max()))
-        # The negated comparison refuses NaN, too.
-        if not difference <= bound:
-            raise ConfigError(
-                f"attention of layer {call.number}: softmax(queries · keys · {call.scale:.4g} + bias) · values differs "
-                f"from what the module computed by {difference:.2g}; expected at most {bound:.1g}"
-            )
-        self.shapes.append(CallShape.of(call))
-        return call.output
+    Raises:
+        ConfigError: a number differs.
+    """
+    expected = precise(call.output)
+    difference = float((precise(call.context().to(call.values)) - expected).abs().max())
+    bound = TOLERANCES.get(call.output.dtype, 1e-5) * max(1.0, float(expected.abs().max()))
+    # The negated comparison refuses NaN, too.
+    if not difference <= bound:
+        raise ConfigError(
+            f"attention of layer {call.number}: softmax(queries · keys · {call.scale:.4g} + bias) · values differs "
+            f"from what the module computed by {difference:.2g}; expected at most {bound:.1g}"
+        )
+    return CallShape.of(call)
 
 
 @dataclass(eq=False)
@@ -68,7 +63,6 @@ class Replay:
         output: of that picture.
         unknown: numbers of other products that have a number for each pair of tokens and reach the output.
         shapes: of all calls, each compared with what the module computed.
-        has_bias: whether a call adds a bias to its scores.
     """
 
     program: Program
@@ -76,7 +70,6 @@ class Replay:
     output: torch.Tensor
     unknown: tuple[int, ...]
     shapes: tuple[CallShape, ...] = ()
-    has_bias: bool = False
 
     @classmethod
     def of(cls, run: Run, pixels: torch.Tensor) -> Replay:
@@ -120,9 +113,14 @@ class Replay:
             raise ConfigError("no attention was seen: the module has none, or a kernel or a sink that is not read")
         known = {step for parts in calls for part in parts for step in (part.step, part.scores)}
         unknown = tuple(each for each in sorted(live - known) if _makes_pairs(program.steps[each], live))
-        check = _Check()
+        shapes: list[CallShape] = []
+
+        def check(call: AttentionCall) -> torch.Tensor:
+            shapes.append(_check_call(call))
+            return call.output
+
         check_output(output, found(pixels, check))
-        return replace(found, unknown=unknown, shapes=tuple(check.shapes), has_bias=check.has_bias)
+        return replace(found, unknown=unknown, shapes=tuple(shapes))
 
     def __call__(
         self,
@@ -131,6 +129,7 @@ class Replay:
         on_result: OnResult | None = None,
         until: Collection[int] | None = None,
         others: Mapping[int, Hook] | None = None,
+        output: Result | None = None,
     ) -> torch.Tensor:
         """The output for another picture; of all calls, also those that it does not read.
 
@@ -141,11 +140,13 @@ class Replay:
                 result in its place.
             until: numbers of the calls behind which nothing matters, so that there is no output; None for all.
             others: receive the results of other steps by their numbers, and return those in their place.
+            output: another result in place of the module's own output.
         """
         of_results = {} if on_result is None else self._hooks_of_results(on_result)
         hooks = {**self.hooks(on_call), **of_results, **(others or {})}
-        steps = self.steps if until is None else [step for number in until for step in self.steps_of(number)]
-        wanted = [self.program.output] if until is None else []
+        calls = range(len(self.calls)) if until is None else until
+        steps = [step for number in calls for step in self.steps_of(number)]
+        wanted = [output or self.program.output] if until is None else []
         results = self.program.run({PICTURE: pixels.clone()}, wanted, hooks, steps)
         return results[0] if results else pixels.new_zeros(0)
 
@@ -182,19 +183,9 @@ class Replay:
         """The same with other tensors in place of constants, by their ``id``."""
         return replace(self, program=self.program.with_constants(others))
 
-    @property
-    def steps(self) -> list[int]:
-        """Numbers of the steps of all calls."""
-        return [part.step for parts in self.calls for part in parts]
-
     def steps_of(self, call: int) -> list[int]:
         """Numbers of the steps of one call."""
         return [part.step for part in self.calls[call]]
-
-    @cached_property
-    def live(self) -> frozenset[int]:
-        """Numbers of the steps between the picture and the output."""
-        return frozenset(self.program.live)
 
     def before(self, step: int) -> int:
         """Number of calls that end before a step."""

@@ -8,8 +8,7 @@ two layers fail this test, whatever the weights are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -18,7 +17,7 @@ from vitviz.errors.kinds import ConfigError
 from vitviz.models.watched.calls import AttentionCall
 from vitviz.models.watched.local import without_other_tokens
 from vitviz.models.watched.places import TokenPlaces
-from vitviz.models.watched.replay import Replay
+from vitviz.models.watched.replay import OnCall, Replay
 
 # Marks must survive a layer scale that has hardly been trained.
 MARK_SCALE = 100.0
@@ -35,31 +34,28 @@ REPLACED = (
 )
 
 
-@dataclass
-class MarkedPass:
-    """Replaces the output of layers by noise, and records a digest of what each layer reads.
+def marked_pass(
+    layers: Mapping[int, int], places: Sequence[TokenPlaces], marks: torch.Tensor, digests: list[torch.Tensor]
+) -> OnCall:
+    """A function that replaces the output of layers by noise, and appends a digest of what each layer reads.
 
     Args:
         layers: the layer of each call, by number of the call.
         places: places of the tokens in every layer.
         marks: ``"layer token"``, the tokens with other noise, in the order of the layout.
+        digests: receives ``"3 token number"`` of each layer, of its queries, keys and values.
     """
 
-    layers: dict[int, int]
-    places: Sequence[TokenPlaces]
-    marks: torch.Tensor
-    digests: list[torch.Tensor] = field(default_factory=list)
-
-    def __call__(self, call: AttentionCall) -> torch.Tensor:
+    def on_call(call: AttentionCall) -> torch.Tensor:
         number = call.number
-        layer = self.layers.get(number)
+        layer = layers.get(number)
         if layer is None:
             return call.output
-        places, like = self.places[layer], call.output
-        call = places.by_window(call)
-        digests = (places.sort_tokens(_digest(each)) for each in (call.queries, call.keys, call.values))
-        self.digests.append(torch.stack([each[places.is_padded :] for each in digests]))
-        pads = _digest(call.values)[places.pads]
+        place, like = places[layer], call.output
+        call = place.by_window(call)
+        parts = (place.sort_tokens(_digest(each)) for each in (call.queries, call.keys, call.values))
+        digests.append(torch.stack([each[place.is_padded :] for each in parts]))
+        pads = _digest(call.values)[place.pads]
         if len(pads) and bool((pads - pads[:1]).abs().max() > SAME * pads.abs().max()):
             raise ConfigError(
                 f"call {number}: the tokens beside the patches are not all the same, so that they are no padding of "
@@ -69,9 +65,11 @@ class MarkedPass:
         generator = torch.Generator().manual_seed(number)
         noise, other = (torch.randn(shape, generator=generator) for _ in range(2))
         mask = torch.zeros(shape[0] * shape[2], dtype=torch.bool)
-        mask[places.index[self.marks[layer]]] = True
+        mask[place.index[marks[layer]]] = True
         noise = torch.where(mask.view(shape[0], 1, shape[2], 1), MARK_SCALE * other, noise)
-        return places.from_windows(noise.to(call.values), like)
+        return place.from_windows(noise.to(call.values), like)
+
+    return on_call
 
 
 def _digest(tensor: torch.Tensor) -> torch.Tensor:
@@ -112,12 +110,12 @@ def verify_sequence(
     layers = {number: layer for layer, number in enumerate(calls)}
 
     def digests(marks: torch.Tensor) -> list[torch.Tensor]:
-        attention = MarkedPass(layers, places, marks)
-        replay(pixels, attention, without_other_tokens, until=calls)
-        return attention.digests
+        found: list[torch.Tensor] = []
+        replay(pixels, marked_pass(layers, places, marks, found), without_other_tokens, until=calls)
+        return found
 
     def output(marks: torch.Tensor) -> torch.Tensor:
-        return replay(pixels, MarkedPass(layers, places, marks))
+        return replay(pixels, marked_pass(layers, places, marks, []))
 
     reference, mixed = digests(torch.zeros(depth, tokens, dtype=torch.bool)), set[int]()
     # A layer that changes nothing at all, such as one whose scale is zero, may be where it is.

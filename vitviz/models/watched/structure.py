@@ -16,6 +16,7 @@ class CallShape:
         heads, queries, keys: number of each.
         dim: features of a query.
         leading: the dimensions before the heads, whose product is the number of windows.
+        has_bias: whether a bias is added to the scores.
     """
 
     windows: int
@@ -23,12 +24,14 @@ class CallShape:
     queries: int
     keys: int
     dim: int
-    leading: tuple[int, ...] = (1,)
+    leading: tuple[int, ...]
+    has_bias: bool
 
     @classmethod
     def of(cls, call: AttentionCall) -> CallShape:
         leading = tuple(call.queries.shape[:-3])
-        return cls(call.windows, call.heads, call.query_count, call.key_count, call.queries.shape[-1], leading)
+        counts = call.windows, call.heads, call.query_count, call.key_count
+        return cls(*counts, call.queries.shape[-1], leading, call.bias is not None)
 
     @property
     def token_counts(self) -> set[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,6 +16,7 @@ from vitviz.models.pooling import Output
 from vitviz.models.targets import EffectScore
 from vitviz.models.watched.answers import replayed, require_hiding
 from vitviz.models.watched.calls import AttentionCall
+from vitviz.models.watched.replay import OnCall
 from vitviz.models.watched.verification import VerifiedModule
 from vitviz.progress import Progress
 
@@ -27,9 +28,13 @@ if TYPE_CHECKING:
 OUTPUT_TOLERANCE = 1e-5
 
 
-@dataclass
-class Ablation:
-    """Replaces each call's output by that without the heads that are off and the hidden keys.
+def ablation(
+    verified: VerifiedModule,
+    head_mask: torch.Tensor | None = None,
+    hidden: Collection[int] = (),
+    bias: torch.Tensor | None = None,
+) -> OnCall:
+    """A function that replaces each call's output by that without the heads that are off and the hidden keys.
 
     Args:
         verified: the verified module.
@@ -38,32 +43,28 @@ class Ablation:
         bias: ``"token"``, added to the scores of each token of the layout; None for nothing.
     """
 
-    verified: VerifiedModule
-    head_mask: torch.Tensor | None = None
-    hidden: Collection[int] = ()
-    bias: torch.Tensor | None = None
+    def key_bias(call: AttentionCall, is_layer: bool) -> torch.Tensor:
+        total = len(verified.places[0].index)
+        added = bias if is_layer and bias is not None else torch.zeros(total, device=call.keys.device)
+        is_hidden = torch.zeros(total, dtype=torch.bool)
+        is_hidden[list(hidden)] = True
+        added = added.masked_fill(is_hidden.to(added.device), -math.inf)
+        # A pooling may read the patches only.
+        return verified.unsort(added, 0) if call.key_count == total else added[verified.extra :]
 
-    def __call__(self, call: AttentionCall) -> torch.Tensor:
-        layer = self.verified.layer_of(call.number)
-        mask = None if layer is None or self.head_mask is None else self.head_mask[layer]
+    def on_call(call: AttentionCall) -> torch.Tensor:
+        layer = verified.layer_of(call.number)
+        mask = None if layer is None or head_mask is None else head_mask[layer]
         mask = None if mask is None or bool(mask.all()) else mask
-        if self.hidden or self.bias is not None:
-            return call.ablated_output(mask, self._key_bias(call))
+        if hidden or bias is not None:
+            return call.ablated_output(mask, key_bias(call, layer is not None))
         if layer is None or mask is None:
             return call.output
-        places = self.verified.places[layer]
+        places = verified.places[layer]
         output = replace(places.by_window(call), output=places.to_windows(call.output)).ablated_output(mask, None)
         return places.from_windows(output, call.output)
 
-    def _key_bias(self, call: AttentionCall) -> torch.Tensor:
-        total = len(self.verified.places[0].index)
-        is_layer = self.verified.layer_of(call.number) is not None
-        bias = self.bias if is_layer and self.bias is not None else torch.zeros(total, device=call.keys.device)
-        hidden = torch.zeros(total, dtype=torch.bool)
-        hidden[list(self.hidden)] = True
-        bias = bias.masked_fill(hidden.to(bias.device), -math.inf)
-        # A pooling may read the patches only.
-        return self.verified.unsort(bias, 0) if call.key_count == total else bias[self.verified.extra :]
+    return on_call
 
 
 def watched_without(
@@ -132,7 +133,7 @@ def _output_without(
     with network.running(pixels) as inputs:
 
         def run(image: torch.Tensor) -> torch.Tensor:
-            return replayed(network, verified, image, output, Ablation(verified, head_mask, hidden))
+            return replayed(network, verified, image, output, ablation(verified, head_mask, hidden))
 
         ablated = run(inputs)
         if not hidden:

@@ -66,11 +66,6 @@ class VerifiedModule:
         return tokens.index_select(dim, self.places[0].index.argsort().to(tokens.device))
 
     @property
-    def windows(self) -> tuple[int, ...]:
-        """The number of windows in every layer."""
-        return tuple(places.windows for places in self.places)
-
-    @property
     def is_padded(self) -> bool:
         """Whether windows reach beyond the picture, so that the layout begins with a token that stands for padding."""
         return any(places.is_padded for places in self.places)
@@ -216,7 +211,7 @@ def _verify_places(
     rest = [number for number in numbers if number > last]
     pooling_call = rest[0] if len(rest) == 1 and replay.shapes[rest[0]].pools(extra + count, count) else None
     layer_places = tuple(places[call] for call in calls)
-    has_bias = replay.has_bias or any(place.windows > 1 for place in layer_places)
+    has_bias = any(place.windows > 1 for place in layer_places) or any(shape.has_bias for shape in replay.shapes)
     others = tuple(number for number in numbers if number not in (*calls, pooling_call))
     mixed_from = verify_sequence(replay, pixels, calls, others, layer_places, extra)
     verified = VerifiedModule(
