@@ -37,6 +37,7 @@ from vitviz.ui.links import PRIVATE_CHECKPOINT
 from vitviz.ui.pictures import EXPIRED, Upload
 from vitviz.ui.runs import PageRuns
 from vitviz.ui.server import decoding
+from vitviz.ui.server.decoding import LONG_SECONDS, SHORT_SECONDS
 from vitviz.ui.service import NO_TARGET, AnalysisService
 from vitviz.ui.state import MISSING_MODEL, PageState, View
 
@@ -186,6 +187,18 @@ def test_a_picture_that_a_crop_would_hide_is_shown_whole_and_decoded_once(
     assert len(reply["notes"]) == len(notes) and all(map(str.__contains__, reply["notes"], notes))
     expected = vitviz.analyze(tmp_path / "tall.png", model, fit).logits.argmax()
     assert reply["views"][0]["predictions"][0]["index"] == expected
+
+
+def test_a_slow_picture_waits_with_long_work(visit: Visit, wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few pixels it has."""
+    opened, seconds = decoding.unopened_picture, list[float]()
+
+    def slow(*given: Any, cpu_seconds: float, **how: Any) -> Any:
+        seconds.append(cpu_seconds)
+        return opened(*given, cpu_seconds=1e-3 if cpu_seconds == SHORT_SECONDS else cpu_seconds, **how)
+
+    monkeypatch.setattr(decoding, "unopened_picture", slow)
+    assert visit.analyze(wide)["views"][0]["predictions"] and seconds == [SHORT_SECONDS, LONG_SECONDS]
 
 
 def test_a_phones_photograph_is_analysed(visit: Visit, service: AnalysisService, tmp_path: Path) -> None:

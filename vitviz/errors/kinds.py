@@ -19,12 +19,17 @@ from __future__ import annotations
 class VitvizError(Exception):
     """Base of every error that vitviz raises on purpose.
 
+    Attributes:
+        is_over_limit: whether a file was given up because opening it takes too much, in the app.
+
     >>> try:
     ...     vitviz.analyze("missing.jpg", model)
     ... except vitviz.VitvizError as error:
     ...     print(error)
     missing.jpg: no such file in ...; expected a JPEG, PNG, WEBP, GIF, TIFF, BMP, PPM or AVIF file
     """
+
+    is_over_limit = False
 
 
 class ImageError(VitvizError):

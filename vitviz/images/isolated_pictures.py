@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import mmap
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,7 +34,9 @@ Ask = Callable[[], Any]
 """Returns the next question of the app."""
 
 GIB = 2**30
-LIMITS = Limits(memory_bytes=3 * GIB // 2, cpu_seconds=20, wall_seconds=120, answer_bytes=GIB)
+LIMITS = Limits(memory_bytes=3 * GIB // 2, cpu_seconds=10, wall_seconds=120, answer_bytes=GIB)
+# Of a progressive JPEG: encoders write ten, and each takes as long as the picture.
+MAX_SCANS, SCAN = 100, b"\xff\xda"
 # About one picture.
 MAX_SENTENCES, MAX_SENTENCE_CHARS = 8, 600
 
@@ -58,9 +61,21 @@ def read_picture(
 ) -> Parts:
     """The number of pixels by the header; the upright size on request; then :func:`answers`."""
     unopened = UnopenedImage(path, name, value_range, color_profile, MAX_PIXELS)
+    _refuse_many_scans(path, name)
     yield {"pixels": math.prod(unopened.size)}, b""
     ask()
     yield from answers(ask, unopened.open())
+
+
+def _refuse_many_scans(path: Path, name: str) -> None:
+    if not start_of(path).startswith(b"\xff\xd8"):
+        return
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        place, scans = content.find(SCAN), 0
+        while place >= 0 and scans <= MAX_SCANS:
+            place, scans = content.find(SCAN, place + len(SCAN)), scans + 1
+    if scans > MAX_SCANS:
+        raise ImageError(f"{name}: more than {MAX_SCANS} scans; expected a JPEG file with fewer: save it again")
 
 
 def answers(ask: Ask, image: Image.Image) -> Parts:
@@ -168,19 +183,27 @@ def unopened(
 
 
 def unopened_picture(
-    worker: Worker, path: Path, name: str, value_range: ValueRange | None = None, color_profile: ColorProfile = "apply"
+    worker: Worker,
+    path: Path,
+    name: str,
+    value_range: ValueRange | None = None,
+    color_profile: ColorProfile = "apply",
+    cpu_seconds: float = LIMITS.cpu_seconds,
 ) -> Any:
     """A context with a picture whose header is read, an :class:`UnopenedPicture`.
 
     Args:
         worker: that starts the child.
         path, name, value_range, color_profile: as for :func:`vitviz.open_image`.
+        cpu_seconds: of a processor, for each part of the answer.
 
     Raises:
         ImageError: as :func:`vitviz.open_image`, as far as the header tells, or the child exceeds a limit.
     """
     reader, arguments = f"{__name__}:read_picture", (path.absolute(), name, value_range, color_profile)
-    return unopened(worker, reader, arguments, name, limits_of(path))
+    limits = limits_of(path)
+    limits = replace(limits, cpu_seconds=min(cpu_seconds, limits.cpu_seconds))
+    return unopened(worker, reader, arguments, name, limits)
 
 
 def limits_of(path: Path) -> Limits:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, replace
@@ -25,8 +24,8 @@ from vitviz.worker import Child, Worker
 SKIP_BATCH_FRAMES = 8
 # Processor time to the first frame and for the next ones, and for joining a video of hours.
 FRAME_SECONDS, JOIN_SECONDS = 5.0, 3600.0
-# For clips of limited length: processor time to open one, and for each second of it.
-BEGIN_SECONDS, DECODING_RATIO = 30.0, 4.0
+# Of a processor, for a clip of limited length.
+CLIP_SECONDS = 20
 # A decoder keeps up to 17 reference frames.
 CLIP_LIMITS = replace(LIMITS, cpu_seconds=FRAME_SECONDS, answer_bytes=2**50)
 # Overhead of a container beside its packets.
@@ -176,9 +175,7 @@ def open_video(
     """
     path, child_limits = path.absolute(), CLIP_LIMITS
     if limits.seconds is not None:
-        child_limits = replace(
-            child_limits, total_cpu_seconds=math.ceil(BEGIN_SECONDS + DECODING_RATIO * limits.seconds)
-        )
+        child_limits = replace(child_limits, total_cpu_seconds=CLIP_SECONDS)
     arguments = path, name, limits, color_profile
     with worker.child(f"{__name__}:read_clip", arguments, child_limits, ImageError, name) as child:
         yield IsolatedClip(worker, child, path, name, limits)
@@ -204,6 +201,6 @@ def unopened_frame(
             when it is decoded.
         ConfigError: the extra is not installed.
     """
-    limits_of_child = replace(CLIP_LIMITS, total_cpu_seconds=60)
+    limits_of_child = replace(CLIP_LIMITS, total_cpu_seconds=CLIP_SECONDS)
     arguments = path.absolute(), name, limits, color_profile, index
     return unopened(worker, f"{__name__}:read_frame", arguments, name, limits_of_child)

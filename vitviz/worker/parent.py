@@ -106,7 +106,9 @@ class Child:
         return self._error(f"{self._name}: the process that opened it gave no answer; expected a whole file")
 
     def _limit_error(self, amount: str) -> VitvizError:
-        return self._error(f"{self._name}: opening it takes more than {amount}; expected a file that takes less")
+        error = self._error(f"{self._name}: opening it takes more than {amount}; expected a file that takes less")
+        error.is_over_limit = True
+        return error
 
     def _reported_error(self, head: dict[str, Any]) -> VitvizError:
         kind = getattr(kinds, str(head.get("error")), None)

@@ -27,8 +27,8 @@ from vitviz.worker import Worker
 
 Result = TypeVar("Result")
 
-# Larger pictures have a line of their own.
-LARGE_PIXELS = 16_000_000
+# Pictures that are larger or slower, in seconds of a processor, wait with long work.
+LARGE_PIXELS, SHORT_SECONDS, LONG_SECONDS = 16_000_000, 1.5, 10.0
 # Remembered clips, and the frames after which a request that counts them may give up.
 MAX_CLIPS, COUNT_BATCH = 256, 64
 
@@ -97,7 +97,9 @@ class UploadedPictures:
         with _expiry_explained(upload):
             try:
                 return await line.run(lambda _: self._use(upload, use, line), report)
-            except _LargePictureError:
+            except (_LargePictureError, ImageError) as error:
+                if line is self._long or not (isinstance(error, _LargePictureError) or error.is_over_limit):
+                    raise
                 return await self._long.run(lambda _: self._use(upload, use, self._long), report)
 
     async def clip(self, upload: Upload, report: Report = no_report) -> ClipFacts:
@@ -133,14 +135,15 @@ class UploadedPictures:
     def _use(self, upload: Upload, use: Callable[[OpenPicture | ExamplePicture], Result], line: Line) -> Result:
         if upload.path.parent == resources("assets"):
             return use(ExamplePicture(open_image(upload.path, upload.name, **upload.reading)))
-        with self._unopened(upload) as unopened:
+        with self._unopened(upload, line) as unopened:
             if unopened.pixels > LARGE_PIXELS and line is self._short:
                 raise _LargePictureError
             return use(unopened.decode())
 
-    def _unopened(self, upload: Upload) -> AbstractContextManager[UnopenedPicture]:
+    def _unopened(self, upload: Upload, line: Line) -> AbstractContextManager[UnopenedPicture]:
         if upload.frame is None:
-            return unopened_picture(self.worker, upload.path, upload.name, **upload.reading)
+            seconds = SHORT_SECONDS if line is self._short else LONG_SECONDS
+            return unopened_picture(self.worker, upload.path, upload.name, **upload.reading, cpu_seconds=seconds)
         return unopened_frame(
             self.worker, upload.path, upload.name, upload.frame, self.clip_limits, upload.color_profile
         )
