@@ -18,7 +18,10 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "no image": (["attention", "gone.png"], "gone.png: no such file"),
     "no picture": (["attention", "{checkpoint}"], "small.safetensors: not an image"),
     "no checkpoint": (["rollout", "{photo}", "--checkpoint", "vit-b"], "'vit-b': neither a checkpoint's name nor"),
-    "no safetensors": (["rollout", "{photo}", "--checkpoint", "{photo}"], "my photo.png: it begins with"),
+    "no safetensors": (
+        ["rollout", "{photo}", "--checkpoint", "{photo}"],
+        "my photo.png: cannot be read, or is damaged",
+    ),
     "no such layer": (["attention", "{photo}", "--layer", "99"], "layer 99: this model has layers 0 to"),
     "no such head": (["attention", "{photo}", "--head", "-99"], "head -99: this model has heads 0 to"),
     "no such fusion": (["attention", "{photo}", "--head", "median"], "head 'median': expected a number from 0 to"),
@@ -103,7 +106,7 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "facts left open": (["inspect", "{timm}"], "or --heads …, --norm-epsilon … (usually 1e-06)"),
     "facts of vitviz's own": (["inspect", "{checkpoint}", "--heads", "4"], "leave out heads"),
     "nothing to inspect": (["inspect", "{folder}/gone"], "gone': neither a checkpoint's name nor a file or folder"),
-    "nothing in it": (["inspect", "{photo}"], "my photo.png: it begins with"),
+    "nothing in it": (["inspect", "{photo}"], "my photo.png: cannot be read, or is damaged"),
     "no classifier": (
         ["evaluate", "{folder}", "--checkpoint", "{dino}", "--heads", "3"],
         "dino has no classifier",

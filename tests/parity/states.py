@@ -23,7 +23,6 @@ from tests.support.reading import read_checkpoint
 from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.formats.files import open_weights
 from vitviz.weights.formats.names import WEIGHT_FILE_NAMES
-from vitviz.weights.formats.tensors import lazy_tensor
 from vitviz.weights.read import Reading
 
 
@@ -69,7 +68,7 @@ class Kept:
 
     def read_from_memory(self, state: Mapping[str, torch.Tensor]) -> Reading:
         """The same without a file: for hundreds of state dicts, of which the keys and the shapes are in question."""
-        held = replace(self.opened, groups={"": {key: lazy_tensor(tensor) for key, tensor in state.items()}})
+        held = replace(self.opened, groups={"": state})
         # A function of the same name hides the module from a patch by name in Python 3.10.
         with patch.object(import_module("vitviz.weights.read"), "open_weights", return_value=held):
             return read_checkpoint(self.path, **self.overrides)

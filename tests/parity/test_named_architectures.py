@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from tests.reference_packages import timm, transformers
 from tests.support.long_runs import one_in
 from vitviz.errors.kinds import CheckpointError, VitvizError
 from vitviz.weights.architectures import ARCHITECTURES, architecture_of_module
-from vitviz.weights.formats.tensors import tensors_in_memory
+from vitviz.weights.formats.tensors import WeightFile
 from vitviz.weights.metadata.settings import Settings
 from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.overrides import NOTHING
@@ -75,7 +76,7 @@ def test_a_file_is_refused_by_the_name_of_its_architecture(name: str) -> None:
     title = {**NAMES, **OTHER_FILES}[name]
     state = without_memory(name).state_dict()
     with pytest.raises(CheckpointError) as refused:
-        recognize(tensors_in_memory("a.pth", state), Sidecars(), NOTHING)
+        recognize(WeightFile("a.pth", "memory", {"": state}, Path("a.pth")), Sidecars(), NOTHING)
     architecture = next(each for each in ARCHITECTURES if each.title == title)
     assert str(refused.value).startswith(f"a.pth: this is {architecture.sentence}; {SCOPE}")
     assert ("a module of it in memory opens" in str(refused.value)) == architecture.module_opens
@@ -90,7 +91,7 @@ def test_a_module_is_known_by_the_file_of_its_class(name: str) -> None:
 
 def test_a_configuration_s_model_type_is_named() -> None:
     sidecars = Sidecars(config=Settings({"model_type": "swin"}, "config.json"))
-    file = tensors_in_memory("a.pth", {"a.weight": torch.zeros(3)})
+    file = WeightFile("a.pth", "memory", {"": {"a.weight": torch.zeros(3)}}, Path("a.pth"))
     with pytest.raises(CheckpointError, match=r"^a\.pth: this is Swin: hierarchical, windows; vitviz reads"):
         recognize(file, sidecars, NOTHING)
 

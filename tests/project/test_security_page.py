@@ -200,7 +200,7 @@ TESTS: dict[str, dict[str, list[str]]] = {
     },
     "Nothing in a checkpoint is ever executed": {
         "weights/formats/test_torch_files.py": ["test_a_payload_is_not_run", "test_an_object_is_skipped_and_named"],
-        "weights/formats/test_arrays.py": ["test_an_array_that_lies_is_refused"],
+        "weights/formats/test_damaged_files.py": ["test_an_archive_with_python_objects_is_refused"],
     },
     "HEIC files are decoded in a child, too": {
         "ui/test_runs.py": ["test_a_phones_photograph_is_analysed"],
@@ -215,7 +215,7 @@ TESTS: dict[str, dict[str, list[str]]] = {
         ]
     },
     "The library has no such limits.": {
-        "weights/formats/test_torch_files.py": ["test_a_tensor_that_claims_too_much_is_one_of_our_errors"],
+        "weights/formats/test_damaged_files.py": ["test_a_file_that_is_no_checkpoint_is_refused"],
         "weights/packages/test_opening.py": [
             "test_a_package_sees_the_configuration_and_the_weights_and_nothing_else",
         ],

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import prod
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -19,7 +18,7 @@ from tests.reference_packages import timm
 from tests.support.sidecars import files_beside
 from vitviz import ViTConfig
 from vitviz.weights.conversion.assemble import assemble, infer_config
-from vitviz.weights.formats.tensors import LazyTensor, WeightFile
+from vitviz.weights.formats.tensors import WeightFile
 from vitviz.weights.overrides import Stated
 from vitviz.weights.recognize import recognize
 
@@ -36,9 +35,8 @@ def outline(state: Mapping[str, torch.Tensor]) -> Outline:
 
 
 def outline_of(shapes: Mapping[str, Sequence[int]]) -> Outline:
-    infos = {key: LazyTensor(tuple(shape), "float32") for key, shape in shapes.items()}
-    nbytes = sum(4 * prod(shape) for shape in shapes.values())
-    return Outline("outline", "safetensors", {"": infos}, Path("/nowhere"), nbytes)
+    tensors = {key: torch.empty(tuple(shape), device="meta") for key, shape in shapes.items()}
+    return Outline("outline", "safetensors", {"": tensors}, Path("/nowhere"))
 
 
 def inferred_config(file: WeightFile, config: Mapping[str, Any], complete: bool = False, **overrides: Any) -> ViTConfig:

@@ -81,8 +81,6 @@ HEADERS: dict[str, tuple[Callable[[dict[str, str]], object], str]] = {
     "width zero": (configured(width=0), "width = 0: expected a whole number of at least 1"),
     "width 10³⁰": (configured(width=10**30), "does not describe a model"),
     "widths beyond any memory": (configured(width=2**40, mlp_width=2**40), "does not describe a model"),
-    "a billion layers": (configured(depth=10**9), "depth = 1000000000: expected at most 1000"),
-    "a billion registers": (configured(register_tokens=10**9), "register_tokens = 1000000000: expected at most 1000"),
     "a patch that does not divide": (configured(patch_width=5), "16×24 pixels .* multiple of the patch, 4×5"),
     "preprocessing a list": (replaced("preprocessing", "[]"), "does not describe a model"),
     "preprocessing incomplete": (

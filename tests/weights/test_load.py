@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,8 +15,9 @@ from safetensors.torch import save_file
 from tests.hub_server import HubServer
 from tests.support.checkpoints import State, timm_state
 from tests.support.makers import MakeModel
-from vitviz import CheckpointError, ConfigError, Model, load, save_checkpoint
+from vitviz import CheckpointError, ConfigError, LimitError, Model, load, save_checkpoint
 from vitviz.weights import ZOO, NamedModel
+from vitviz.weights.formats.tensors import WeightFile
 
 NAME, REPOSITORY, REVISION = "dino_vits_small", "someone/vit-small", "v2"
 WEIGHTS = "model.safetensors"
@@ -115,9 +117,9 @@ def test_a_name_means_the_same_where_a_file_is_called_so(
     monkeypatch.chdir(tmp_path)
     (tmp_path / NAME).write_bytes(b"something else")
     assert load(NAME).name == NAME
-    with pytest.raises(CheckpointError, match="begins with"):
+    with pytest.raises(CheckpointError, match="cannot be read, or is damaged"):
         load(f"./{NAME}")
-    with pytest.raises(CheckpointError, match="begins with"):
+    with pytest.raises(CheckpointError, match="cannot be read, or is damaged"):
         load(Path(NAME).resolve())
 
 
@@ -202,6 +204,39 @@ def test_a_refusal_names_what_the_user_asked_for(server: HubServer, told: Callab
     assert told("hf:someone/resnet").startswith("someone/resnet: ")
     assert told(NAME, heads=5).startswith(f"{NAME}: ")
     assert commit not in told("hf:someone/resnet")
+
+
+# What it may take of memory.
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["foreign", "vitviz's own"])
+def test_a_network_takes_no_more_memory_than_stated(tmp_path: Path, make_model: MakeModel, own: bool) -> None:
+    path = tmp_path / "mine.safetensors"
+    save_file(state_of(), path)
+    model = load(path, **OPEN)
+    if own:
+        save_checkpoint(path, model)
+    needed = 4 * sum(tensor.numel() for tensor in model.network.state_dict().values())
+    sentence = rf"^mine\.safetensors: its network takes {needed:,} bytes .* allow more by max_bytes={needed}$"
+    with pytest.raises(LimitError, match=sentence):
+        load(path, max_bytes=needed - 1, **({} if own else OPEN))
+    load(path, max_bytes=needed, **({} if own else OPEN))
+
+
+@pytest.mark.parametrize("limit", [-1, 1.5, "2 GB", True])
+def test_a_limit_that_is_none_is_refused(limit: Any) -> None:
+    with pytest.raises(CheckpointError, match="max_bytes = "):
+        load(max_bytes=limit)
+
+
+def test_memory_that_runs_out_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    save_file(state_of(), tmp_path / "mine.safetensors")
+    monkeypatch.setattr(WeightFile, "read", fail)
+    with pytest.raises(LimitError, match=r"^mine\.safetensors: this machine has not enough .* choose a smaller model$"):
+        load(tmp_path / "mine.safetensors", **OPEN)
 
 
 # Where and in what precision it computes.

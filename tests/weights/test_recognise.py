@@ -213,9 +213,6 @@ def test_layers_with_a_gap_are_refused_at_once(tmp_path: Path) -> None:
     state = timm_state()
     far = {key.replace("blocks.1.", "blocks.3."): tensor for key, tensor in state.items()}
     assert "missing 'blocks.1.norm1.weight'" in refusal(far, tmp_path)
-    # As large a number as a key can have: nothing may be made for every layer.
-    last = {key.replace("blocks.1.", "blocks.999999."): tensor for key, tensor in state.items()}
-    assert "1,000,000 encoder layers; expected at most 1,000" in refusal(last, tmp_path)
     for number in ("1000000", "9" * 5000, "01", "１"):
         beyond = {key.replace("blocks.1.", f"blocks.{number}."): tensor for key, tensor in state.items()}
         assert "surplus" in refusal(beyond, tmp_path)

@@ -39,8 +39,12 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def enough_memory(task: str) -> Iterator[None]:
+def enough_memory(task: str, smaller: str = "resolution") -> Iterator[None]:
     """Turns running out of memory into a :class:`vitviz.errors.kinds.LimitError` that names the task.
+
+    Args:
+        task: what needs the memory.
+        smaller: what the user may choose a smaller one of.
 
     Raises:
         LimitError: the machine does not have enough free memory.
@@ -50,7 +54,7 @@ def enough_memory(task: str) -> Iterator[None]:
     except (MemoryError, RuntimeError, OSError) as error:
         if not is_out_of_memory(error):
             raise
-        raise LimitError(f"{task}: this machine has not enough memory free; choose a smaller resolution") from None
+        raise LimitError(f"{task}: this machine has not enough memory free; choose a smaller {smaller}") from None
 
 
 class _Lease(np.ndarray):

@@ -7,7 +7,6 @@ checked. So it finds no code, no pickle and no other checkpoint.
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,10 +22,10 @@ from vitviz.errors.kinds import CheckpointError, VitvizError
 from vitviz.images.preprocessing import why_not_channels
 from vitviz.models.devices import usable_device
 from vitviz.weights.conversion.canonical import Check
-from vitviz.weights.formats.files import open_weights, read_index
-from vitviz.weights.formats.limits import check_bytes, memory_for
+from vitviz.weights.formats.files import open_weights
 from vitviz.weights.formats.names import INDEX_SUFFIX
 from vitviz.weights.formats.tensors import WeightFile
+from vitviz.weights.metadata.class_names import find_class_names
 from vitviz.weights.metadata.preparation import find_rule
 from vitviz.weights.metadata.rules import PreprocessingRule
 from vitviz.weights.metadata.settings import Settings
@@ -34,7 +33,7 @@ from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.model import Origin
 from vitviz.weights.modules.load import load_module
 from vitviz.weights.modules.sizes import find_channels
-from vitviz.weights.overrides import Stated
+from vitviz.weights.overrides import Stated, check_bytes
 from vitviz.weights.packages import find_package, timm
 from vitviz.weights.packages.reference import Package, ReferenceModel, import_package, package_errors
 from vitviz.weights.read import Reading, describe, summarise
@@ -88,12 +87,15 @@ def read_by_package(path: Path, stated: Stated, name: str | None = None, device:
     module = reference.module.to(usable_device(device))
     try:
         rule = _find_rule(beside, module, facts.get("normalisation"), architecture)
-        facts |= {"name": name or Path(file.name).stem, "names_in_file": file.class_names}
+        facts |= {
+            "name": name or Path(file.name).stem,
+            "names_in_file": find_class_names(file.entries or file.metadata),
+        }
         model = load_module(module, preprocessing=rule, **facts)
     except VitvizError as error:
         raise type(error)(f"{file.name}: opened by {reference.title}: {error}") from None
     card = {**model.card, "engine": f"{reference.title}, watched"}
-    model = replace(model, card=card, origin=Origin(file.folder))
+    model = replace(model, card=card, origin=Origin(file.path.parent))
     checks = [
         Check("opened by", reference.title, str(package.find_mention(sidecars))),
         *describe(model.network.config, "its calls of attention", "the module"),
@@ -115,16 +117,14 @@ def _open_in_folder(
 ) -> ReferenceModel:
     """The package's model, opened from a folder with only its configuration and its weights."""
     stated = package.config_of(sidecars)
-    numbers = sum(math.prod(tensor.shape) for tensors in file.groups.values() for tensor in tensors.values())
-    config, needed = package.check_config(stated, file.name), 4 * numbers
+    config = package.check_config(stated, file.name)
+    check_bytes(file.name, (tensor for tensors in file.groups.values() for tensor in tensors.values()), max_bytes)
     # Reading refuses values that are not finite, which a package would accept.
     for group, tensors in file.groups.items():
         for key in tensors:
             file.read(group, key)
-    with _package_folder(package, file, config) as folder:
-        check_bytes(file.name, needed, file.file_bytes, max_bytes)
-        with memory_for(file.name, needed), package_errors(package.name, f"cannot open {file.name}"):
-            return package.load(folder, None, ignore)
+    with _package_folder(package, file, config) as folder, package_errors(package.name, f"cannot open {file.name}"):
+        return package.load(folder, None, ignore)
 
 
 @contextmanager
@@ -136,8 +136,8 @@ def _package_folder(package: Package, file: WeightFile, config: Mapping[str, Any
         folder.mkdir()
         (folder / config_name).write_text(json.dumps(config), encoding="utf-8")
         if file.path.name.endswith(INDEX_SUFFIX):
-            for shard in read_index(file.path, file.name):
-                _link(file.folder / shard, folder / shard)
+            for shard in file.shards:
+                _link(shard, folder / shard.name)
             weights_name += INDEX_SUFFIX
         _link(file.path, folder / weights_name)
         yield folder

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from vitviz.errors.kinds import CheckpointError
-from vitviz.errors.messages import listing, quote
+from vitviz.errors.messages import legible, listing, quote
 from vitviz.progress import DownloadProgress
 from vitviz.weights.formats.names import EXPECTED_NAMES, INDEX_SUFFIX, weight_files
 
@@ -51,7 +51,9 @@ def download(repository: str, revision: str | None = None, report: Report | None
     from huggingface_hub.errors import RevisionNotFoundError
 
     if revision is not None and not REVISION.fullmatch(revision):
-        raise CheckpointError(f"{repository}: no revision {quote(revision)}; expected a branch, a tag or a commit")
+        raise CheckpointError(
+            f"{legible(repository)}: no revision {quote(revision)}; expected a branch, a tag or a commit"
+        )
     with _hub_errors(repository, revision):
         cached = _cached_snapshot(repository, revision)
         try:
@@ -156,4 +158,4 @@ def _hub_errors(repository: str, revision: str | None) -> Iterator[None]:
         reason = textwrap.shorten(getattr(error, "strerror", None) or str(error) or type(error).__name__, 200)
         default = f"not in the cache (HF_HUB_CACHE), and cannot be downloaded from {hub} ({reason}); where there is a "
         default += f"network, `vitviz inspect hf:{repository}` downloads it"
-        raise CheckpointError(f"{repository}: {sentence or default}") from None
+        raise CheckpointError(f"{legible(repository)}: {sentence or default}") from None

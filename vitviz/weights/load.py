@@ -87,8 +87,8 @@ def load(
         precision: of its layers: ``"float32"``, the default, ``"bfloat16"`` or ``"float16"``. A module keeps its own.
         report: receives the progress of a download, in place of the bars of the hub's client.
         ignore: patterns of keys and settings to leave out: ``["head.*", "config.json:model_args.foo"]``.
-        max_bytes: memory that its network may take; by default, 2 GiB or 8 times the size of its file, whichever is
-            more. Layers that share a tensor in the file take memory for a tensor each.
+        max_bytes: memory that its network may take; by default, any. Layers that share a tensor in the file take
+            memory for a tensor each.
         architecture: timm's name of the architecture, such as ``"vit_base_patch16_224"``; it implies everything that
             timm's weights do not state.
         heads: attention heads of a layer.

@@ -8,12 +8,11 @@ import reprlib
 import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from functools import partial
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
 
+from vitviz.attention.memory import enough_memory
 from vitviz.errors.arguments import instance, named_arguments
 from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.errors.messages import several
@@ -21,9 +20,9 @@ from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.config import ViTConfig
 from vitviz.models.vit import VisionTransformer
 from vitviz.system.atomic import atomic_write
-from vitviz.weights.formats.limits import MAX_DEPTH, check_bytes, memory_for, needed_bytes
-from vitviz.weights.formats.tensors import LazyTensor, WeightFile
+from vitviz.weights.formats.tensors import WeightFile
 from vitviz.weights.model import Model
+from vitviz.weights.overrides import check_bytes
 
 FORMAT = "vitviz 1"
 HEADER = ("format", "config", "preprocessing", "labels", "card")
@@ -31,8 +30,6 @@ DTYPE_NAMES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16
 DTYPES = tuple(str(dtype)[6:] for dtype in DTYPE_NAMES)
 # Prefix of tensors that earlier versions wrote and none reads: a detector of pictures unlike the training images.
 DETECTOR = "ood_detector."
-# Limits of a header's values, checked before any tensor.
-MAX_VALUES = {"depth": MAX_DEPTH, "register_tokens": 1000}
 
 
 @named_arguments(ConfigError)
@@ -100,7 +97,7 @@ def read_native(file: WeightFile, name: str | None = None, max_bytes: int | None
     Args:
         file: with its tensors.
         name: of the model; by default, the name of the file.
-        max_bytes: memory that its network may take; by default, what a file of its size may take.
+        max_bytes: memory that its network may take; None for any.
 
     Raises:
         CheckpointError: the file is not a checkpoint in vitviz's format or is damaged, or its tensors are not exactly
@@ -113,26 +110,11 @@ def read_native(file: WeightFile, name: str | None = None, max_bytes: int | None
     model = _read_header(file.metadata, name or file.path.stem, file.name)
     # Compare shapes before allocating anything of the size that the header claims.
     stored = {key: tensor for key, tensor in file.groups[""].items() if not key.startswith(DETECTOR)}
-    needed = _check_tensors(stored, model, file.name)
-    check_bytes(file.name, needed, file.file_bytes, max_bytes)
-    with memory_for(file.name, needed) as tensors:
-        for key in stored:
-            tensors[key] = file.read("", key)
+    _check_tensors(stored, model, file.name)
+    check_bytes(file.name, stored.values(), max_bytes)
+    with enough_memory(file.name, "model"):
+        tensors = {key: file.read("", key) for key in stored}
     return _with_tensors(model, tensors, file.name)
-
-
-def model_from(metadata: Mapping[str, str], tensors: dict[str, torch.Tensor], name: str, max_bytes: int) -> Model:
-    """The model of which another process sent the contents of a checkpoint; ``tensors`` is emptied.
-
-    Raises:
-        CheckpointError: they are not those of a model.
-        LimitError: they take more memory than is allowed.
-    """
-    lazy = {
-        key: LazyTensor(tuple(tensor.shape), str(tensor.dtype)[6:], partial(tensors.pop, key))
-        for key, tensor in tensors.items()
-    }
-    return read_native(WeightFile(name, "memory", {"": lazy}, Path(name), 0, metadata=metadata), name, max_bytes)
 
 
 def _with_tensors(model: Model, tensors: dict[str, torch.Tensor], file: str) -> Model:
@@ -171,20 +153,16 @@ def _read_config(values: Any) -> ViTConfig:
     unknown = [key for key in values if key not in names]
     if unknown:
         raise ConfigError(f"config: unknown field {reprlib.repr(unknown[0])}; expected {', '.join(names)}")
-    # ViTConfig lists the names of its register tokens, so check their number first.
-    for key, maximum in MAX_VALUES.items():
-        if isinstance(values.get(key), int) and values[key] > maximum:
-            raise ConfigError(f"{key} = {values[key]}: expected at most {maximum}")
     return ViTConfig(**values)
 
 
-def _check_tensors(tensors: Mapping[str, LazyTensor], model: Model, name: str) -> int:
-    """Refuse shapes and types that are not those of a model; the bytes that its tensors take in float32."""
+def _check_tensors(tensors: Mapping[str, torch.Tensor], model: Model, name: str) -> None:
+    """Refuse shapes and types that are not those of a model."""
     network = model.own_network(name)
     expected = {key: tuple(tensor.shape) for key, tensor in network.state_dict().items()}
     wrong = []
     for key in sorted(expected.keys() & tensors.keys()):
-        shape, dtype = tensors[key].shape, tensors[key].dtype
+        shape, dtype = tuple(tensors[key].shape), str(tensors[key].dtype)[6:]
         if shape != expected[key] or dtype not in DTYPES:
             wrong.append(f"{key} is {dtype} {shape}, expected {expected[key]} in {' or '.join(DTYPES)}")
     missing, surplus = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
@@ -192,4 +170,3 @@ def _check_tensors(tensors: Mapping[str, LazyTensor], model: Model, name: str) -
     found = "; ".join(kind + several(keys) for kind, keys in problems if keys)
     if found:
         raise CheckpointError(f"{name}: the tensors are not those of its configuration ({found})")
-    return needed_bytes(network)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from vitviz.errors.arguments import integer
-from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.kinds import CheckpointError, LimitError
 from vitviz.errors.messages import choices, did_you_mean, plain, quote
 from vitviz.models.activations import ACTIVATIONS
 from vitviz.models.config import FINAL_NORMS, is_positive
@@ -62,6 +64,23 @@ class Stated:
 
 
 NOTHING = Stated()
+
+
+def check_bytes(name: str, tensors: Iterable[torch.Tensor], max_bytes: int | None) -> None:
+    """Refuse a network that takes more memory than the user states; None allows any.
+
+    Args:
+        name: of the checkpoint in messages.
+        tensors: of its network, which may be on the meta device.
+        max_bytes: that they may take in float32.
+
+    Raises:
+        LimitError: they take more.
+    """
+    needed = 4 * sum(tensor.numel() for tensor in tensors)
+    if max_bytes is not None and needed > max_bytes:
+        problem = f"its network takes {needed:,} bytes of memory; at most {max_bytes:,} are allowed"
+        raise LimitError(f"{name}: {problem}; allow more by max_bytes={needed}")
 
 
 def _checked(fact: str, value: Any) -> Any:

@@ -14,12 +14,13 @@ from vitviz.images.preprocessing import Preprocessing, why_not_channels
 from vitviz.models.config import ViTConfig
 from vitviz.models.given import GivenConfig
 from vitviz.models.network import NetworkConfig
+from vitviz.system.paths import user_path
 from vitviz.weights.conversion.assemble import assemble, infer_config
 from vitviz.weights.conversion.canonical import Check, MatchedCheckpoint
 from vitviz.weights.conversion.heads import leave_pooling_open
 from vitviz.weights.formats.files import open_weights
-from vitviz.weights.formats.paths import existing_path
-from vitviz.weights.formats.tensors import EXPECTED, WeightFile
+from vitviz.weights.formats.tensors import WeightFile
+from vitviz.weights.metadata.class_names import find_class_names
 from vitviz.weights.metadata.classes import read_labels, read_probability
 from vitviz.weights.metadata.preparation import find_rule
 from vitviz.weights.metadata.sidecars import Sidecars
@@ -62,7 +63,7 @@ def read(path: str | os.PathLike[str], stated: Stated = NOTHING, name: str | Non
         CheckpointError: it cannot be loaded exactly.
         LimitError: its network takes more memory than is allowed or free.
     """
-    source = existing_path(path, EXPECTED)
+    source = user_path(path)
     snapshots = find_snapshots(source)
     if snapshots is not None:
         return _native_reading(source.name, open_snapshots(snapshots, name, stated.max_bytes), stated)
@@ -73,8 +74,9 @@ def read(path: str | os.PathLike[str], stated: Stated = NOTHING, name: str | Non
     assumed = []
     if file.skipped:
         assumed.append(Check("skipped objects", several(file.skipped), "they are no tensors; nothing of them was run"))
-    if source.is_dir() and file.folder != source:
-        assumed.append(Check("folder", file.folder.name, "the newest state in it; another one opens by its own path"))
+    if source.is_dir() and file.path.parent != source:
+        newest = "the newest state in it; another one opens by its own path"
+        assumed.append(Check("folder", file.path.parent.name, newest))
     if unread is not None:
         assumed.append(Check(unread, "not read", "it lies beside a file with an unusual name, " + ALONE))
     try:
@@ -116,7 +118,7 @@ def read_tensors(
     config = infer_config(checkpoint, facts)
     position = len(checkpoint.checks)
     preprocessing = _preprocessing(checkpoint, sidecars, config, facts)
-    names, stated_names = checkpoint.file.class_names, stated.facts.get("labels")
+    names, stated_names = find_class_names(file.entries or file.metadata), stated.facts.get("labels")
     labels, label_source, is_assumed = read_labels(sidecars, config.classes, names, stated_names)
     checkpoint.record("labels", f"{len(labels):,}" if labels else "none", label_source, is_assumed)
     if config.classes and "probability" not in stated.facts:
@@ -132,7 +134,7 @@ def read_tensors(
     assumptions = tuple(check.assumption for check in checkpoint.checks if check.assumed)
     name = name or Path(file.name).stem
     try:
-        model = Model(name, network, preprocessing, labels, card, Origin(file.folder), assumptions=assumptions)
+        model = Model(name, network, preprocessing, labels, card, Origin(file.path.parent), assumptions=assumptions)
     except ConfigError as error:
         raise CheckpointError(f"{file.name}: {error}") from None
     return Reading(model, checks, dict(checkpoint.ignored), sidecars)

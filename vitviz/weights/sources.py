@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from vitviz.attention.memory import enough_memory
 from vitviz.attention.precision import Precision, type_of
 from vitviz.errors.arguments import word
 from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, UnknownFamilyError, VitvizError
@@ -17,9 +18,6 @@ from vitviz.models.devices import usable_device
 from vitviz.progress import DownloadProgress
 from vitviz.system.paths import user_path
 from vitviz.weights.bundled import BUNDLED, resources
-from vitviz.weights.formats.foreign import EXPORTED
-from vitviz.weights.formats.limits import memory_for, needed_bytes
-from vitviz.weights.formats.paths import path_exists
 from vitviz.weights.hub import download
 from vitviz.weights.model import ENGINES, Model, Origin
 from vitviz.weights.overrides import Stated
@@ -106,7 +104,7 @@ def read_source(
             raise ConfigError(f"precision {precision!r}: {model.name} is {reason}")
         return reading
     network = model.own_network(model.name)
-    with memory_for(model.name, needed_bytes(network)):
+    with enough_memory(model.name, "model"):
         network.to(target_device).set_precision("float32" if precision is None else precision)
     return reading
 
@@ -138,8 +136,8 @@ def _find(source: str | os.PathLike[str], report: Callable[[DownloadProgress], N
     if origin is not None:
         return Place.published(str(source), origin)
     if type(source).__name__ == "ExportedProgram":
-        raise CheckpointError(f"a program of torch.export is {EXPORTED}, or pass that model itself")
-    if not path_exists(source):
+        raise CheckpointError("a program of torch.export: pass the original torch model, or save its state_dict()")
+    if not isinstance(source, str | os.PathLike) or not os.fspath(source) or not os.path.exists(user_path(source)):
         raise CheckpointError(no_checkpoint(source, (*BUNDLED, *ZOO), BUNDLED[0]))
     return Place(user_path(source))
 

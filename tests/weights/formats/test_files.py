@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +13,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+import vitviz
 from tests.support.weight_files import Tensors, W, check_same, expect_refusal, read_all, save_legacy, state, writers
+from vitviz import CheckpointError
 from vitviz.weights.formats.files import open_weights
-from vitviz.weights.formats.tensors import LazyTensor
 
 
 @writers
@@ -27,33 +27,22 @@ def test_a_file_is_known_by_its_content(
     path, tensors = tmp_path / f"vit.b{suffix}", state()
     save(tensors, path)
     file = open_weights(str(path))
-    assert (file.name, file.kind, file.folder) == (path.name, kind, tmp_path)
+    assert (file.name, file.kind, file.path) == (path.name, kind, path)
     assert file.beside == ()
     assert file.metadata == {}
-    assert file.groups == {"": {key: LazyTensor(tuple(value.shape), "float32") for key, value in tensors.items()}}
+    assert {key: found.shape for key, found in file.groups[""].items()} == {key: t.shape for key, t in tensors.items()}
     check_same(read_all(file), tensors)
 
 
-@pytest.mark.slow
-@writers
-def test_opening_reads_no_tensor_and_reading_only_one(
-    tmp_path: Path, kind: str, save: Callable[[Tensors, Path], object]
-) -> None:
-    # Noise, which cannot be compressed.
-    generator = np.random.default_rng(0)
-    tensors = {key: torch.from_numpy(generator.standard_normal((2**18,), "f4")) for key in "abcdefgh"}
-    save(tensors, tmp_path / "large")
-    open_weights(tmp_path / "large")
-    tracemalloc.start()
-    try:
-        file = open_weights(tmp_path / "large")
-        assert tracemalloc.get_traced_memory()[1] < 2**19
-        tracemalloc.reset_peak()
-        tensor = file.read("", "b")
-        assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
-    finally:
-        tracemalloc.stop()
-    assert torch.equal(tensor, tensors["b"])
+@pytest.mark.parametrize("save", [save_file, torch.save])
+def test_opening_reads_no_tensor(tmp_path: Path, save: Callable[[Tensors, Path], object]) -> None:
+    save({key: torch.ones(1000) for key in "abcdefgh"}, tmp_path / "large")
+    file = open_weights(tmp_path / "large")
+    # All are views of one map of the file, so what another program writes there is seen.
+    content = (tmp_path / "large").read_bytes()
+    with (tmp_path / "large").open("r+b") as stream:
+        stream.write(content.replace(np.ones(1000, "f4").tobytes(), np.zeros(1000, "f4").tobytes()))
+    assert not any(tensor.any() for tensor in read_all(file).values())
 
 
 @writers
@@ -79,7 +68,7 @@ def test_every_dtype_comes_back_as_float32_of_the_same_values(
     tensors = {"w": torch.zeros(2), "x": (torch.rand(3, 5) * 100).to(getattr(torch, dtype))}
     save(tensors, tmp_path / "file")
     file = open_weights(tmp_path / "file")
-    assert file.groups[""]["x"] == LazyTensor((3, 5), dtype)
+    assert file.groups[""]["x"].dtype == getattr(torch, dtype)
     check_same(read_all(file), tensors)
 
 
@@ -123,8 +112,7 @@ def test_a_training_checkpoint_opens(tmp_path: Path, legacy: bool) -> None:
     assert file.groups.keys() == {"model", "teacher.backbone"}
     check_same(read_all(file, "model"), checkpoint["model"])
     check_same(read_all(file, "teacher.backbone"), checkpoint["teacher"]["backbone"])
-    assert file.groups["model"]["1.num_batches_tracked"] == LazyTensor((), "int64")
-    assert file.beside == ("teacher.momentum", *(key for key in checkpoint if key not in ("model", "teacher")))
+    assert {"teacher.momentum", "optimizer", "lr_scheduler.last_epoch", "epoch", "args", "random"} <= set(file.beside)
 
 
 def test_tensors_are_those_that_torch_loads(tmp_path: Path) -> None:
@@ -160,15 +148,15 @@ STRUCTURES: dict[str, tuple[dict[Any, Any], set[str], tuple[str, ...]]] = {
     "flat": ({"w": W, "step": 3}, {""}, ("step",)),
     "nested beside tensors": ({"w": W, "inner": {"w": W, "n": 1}}, {"", "inner"}, ("inner.n",)),
     "three deep": ({"a": {"b": {"c": {"w": W}}}}, {"a.b.c"}, ()),
-    "four deep": ({"w": W, "a": {"b": {"c": {"d": {"w": W}}}}}, {""}, ("a",)),
     "numbers as keys": ({"w": W, "state": {0: {"w": W}}}, {""}, ("state",)),
     "some numbers as keys": ({"w": W, "mixed": {"w": W, 0: W}}, {""}, ("mixed",)),
     "an optimiser by name": ({"w": W, "o": {"state": {"w": {"avg": W}}, "param_groups": []}}, {""}, ("o",)),
-    "only integers": ({"w": W, "counts": {"n": torch.tensor(1)}}, {""}, ("counts",)),
     "an integer above": ({"step": torch.tensor(1), "model": {"w": W}}, {"model"}, ("step",)),
     "a list of tensors": ({"w": W, "more": [W, W]}, {""}, ("more",)),
     "nothing inside": ({"w": W, "nothing": {}}, {""}, ("nothing",)),
     "tuples as keys": ({"w": W, "pairs": {(1, 2): "x"}}, {""}, ("pairs",)),
+    "only integers": ({"w": W, "counts": {"n": torch.tensor(1)}}, {""}, ("counts.n",)),
+    "four deep": ({"w": W, "a": {"b": {"c": {"d": {"w": W}}}}}, {""}, ("a.b.c.d",)),
 }
 
 
@@ -182,31 +170,28 @@ def test_groups_are_dicts_of_tensors_by_name(
     assert file.beside == beside
 
 
-@pytest.mark.parametrize(
-    ("value", "found"),
-    [
-        ({}, "only nothing"),
-        ({"epoch": 3, "name": "x"}, "only 'epoch', 'name'"),
-        ({"n": torch.tensor(1)}, "only 'n'"),
-        ({0: W}, "only '0'"),
-        ([W], "no dict"),
-        (W, "no dict"),
-        ({"a.b": {"w": W}, "a": {"b": {"w": W}}}, "two groups of tensors called 'a.b'"),
-    ],
-)
-def test_what_has_no_weights_by_name_is_refused(tmp_path: Path, value: object, found: str) -> None:
+@pytest.mark.parametrize("value", [[W], W, torch.nn.Linear(1, 1)], ids=["a list", "a tensor", "a module"])
+def test_what_is_no_dict_is_refused(tmp_path: Path, value: object) -> None:
     torch.save(value, tmp_path / "file.pth")
-    with expect_refusal("file.pth", found):
+    with expect_refusal("file.pth", r"a whole pickled model or object .*expected torch\.save\(model\.state_dict\(\)"):
         open_weights(tmp_path / "file.pth")
+
+
+@pytest.mark.parametrize("value", [{}, {"epoch": 3}, {"n": torch.tensor(1)}, {0: W}], ids=str)
+def test_what_has_no_weights_by_name_has_no_groups(tmp_path: Path, value: object) -> None:
+    torch.save(value, tmp_path / "file.pth")
+    assert open_weights(tmp_path / "file.pth").groups == {}
+    with pytest.raises(CheckpointError, match=r"^file\.pth: not a Vision Transformer .*: its keys are no tensors"):
+        vitviz.load(tmp_path / "file.pth")
 
 
 # Reading one tensor.
 
 SPECIAL: dict[str, tuple[Callable[[], torch.Tensor], str]] = {
-    "sparse": (lambda: torch.eye(3).to_sparse(), "sparse"),
-    "meta": (lambda: torch.zeros(2, device="meta"), "meta"),
-    "complex": (lambda: torch.zeros(2, dtype=torch.complex64), "complex64"),
-    "float8": (lambda: torch.zeros(3).to(torch.float8_e4m3fn), "float8_e4m3fn"),
+    "sparse": (lambda: torch.eye(3).to_sparse(), "torch.float32, torch.sparse_coo"),
+    "meta": (lambda: torch.zeros(2, device="meta"), "torch.float32, torch.strided, on the device meta"),
+    "complex": (lambda: torch.zeros(2, dtype=torch.complex64), "torch.complex64"),
+    "float8": (lambda: torch.zeros(3).to(torch.float8_e4m3fn), "torch.float8_e4m3fn"),
 }
 
 
@@ -219,7 +204,7 @@ def test_what_is_no_dense_tensor_is_listed_and_refused_by_name(
     file = open_weights(tmp_path / "file.pth")
     assert file.groups[""]["strange"].shape == tuple(tensor.shape)
     assert torch.equal(file.read("", "w"), torch.ones(2))
-    with expect_refusal("file.pth", f"'strange' is {what}; expected a dense tensor"):
+    with expect_refusal("file.pth", f"'strange' is {what}.*; expected a dense tensor"):
         file.read("", "strange")
 
 
@@ -239,3 +224,32 @@ def test_a_value_that_float32_cannot_hold_is_refused(tmp_path: Path) -> None:
     torch.save({"bad": torch.tensor([1e300], dtype=torch.float64)}, tmp_path / "file")
     with expect_refusal("file", "not finite in 'bad'"):
         open_weights(tmp_path / "file").read("", "bad")
+
+
+# Arrays of NumPy.
+
+
+def test_arrays_come_back_whatever_their_order(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).standard_normal((3, 4), "f4")
+    halves = torch.randn(2, 3).to(torch.bfloat16)
+    arrays: dict[str, Any] = {
+        "params/Transformer/encoderblock_0/kernel": values,
+        "fortran": np.asfortranarray(values),
+        "big-endian": values.astype(">f4"),
+        "double": values.astype("f8"),
+        "half": values.astype("f2"),
+        "integer": np.arange(5),
+        "truth": values > 0,
+        "scalar": np.float32(3),
+        "empty": np.zeros((0, 3), "f4"),
+        "bfloat16": halves.view(torch.int16).numpy().view("V2"),
+        "bfloat16, fortran": np.asfortranarray(halves.view(torch.int16).numpy().view("V2")),
+        "name": np.array("ViT-B_16"),
+        "date": np.array("2020-10-22", "datetime64[D]"),
+        "record": np.zeros(2, [("a", "i1"), ("b", "i1")]),
+    }
+    np.savez(tmp_path / "file.npz", **arrays)
+    file = open_weights(tmp_path / "file.npz")
+    assert file.beside == ("name", "date", "record")
+    expected = {key: torch.from_numpy(np.array(arrays[key], "f4")) for key in [*arrays][:9]}
+    check_same(read_all(file), {**expected, "bfloat16": halves, "bfloat16, fortran": halves})

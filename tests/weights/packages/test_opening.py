@@ -239,7 +239,7 @@ def test_pickles_are_never_given_to_a_package(tmp_path: Path) -> None:
     torch.save(tensors, folder / "pytorch_model.bin")
     assert "torch, which a package is not given to read; expected its weights as safetensors" in _refusal(folder)
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"a": Payload(tmp_path / "harm")}, protocol=2))
-    assert "by which unpickling could run any program" in _refusal(folder)
+    assert "posix.mkdir" in _refusal(folder)
     assert not (tmp_path / "harm").exists()
 
 
@@ -319,7 +319,7 @@ def test_a_cut_file_is_refused_before_any_package_sees_it(tmp_path: Path, monkey
     content = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(content[: len(content) // 2])
     monkeypatch.setattr(opening, "import_package", lambda *_: pytest.fail("a package was imported"))
-    assert "not a safetensors file, or a damaged one" in _refusal(folder)
+    assert "cannot be read, or is damaged" in _refusal(folder)
 
 
 def test_a_module_that_cannot_be_watched_is_refused_with_both_reasons(tmp_path: Path) -> None:

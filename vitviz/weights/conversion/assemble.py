@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from einops import EinopsError, rearrange
 
-from vitviz.attention.memory import is_out_of_memory
+from vitviz.attention.memory import enough_memory, is_out_of_memory
 from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.errors.messages import listing, quote
 from vitviz.models.config import ViTConfig
@@ -20,7 +20,7 @@ from vitviz.models.positions import rotary_periods
 from vitviz.models.vit import VisionTransformer
 from vitviz.weights.conversion.canonical import TOKENS, MatchedCheckpoint
 from vitviz.weights.conversion.converter import Converter
-from vitviz.weights.formats.limits import MAX_DEPTH, check_bytes, memory_for, needed_bytes
+from vitviz.weights.overrides import check_bytes
 
 CONFIG = tuple(field.name for field in fields(ViTConfig))
 
@@ -38,8 +38,6 @@ def infer_config(checkpoint: MatchedCheckpoint, facts: Mapping[str, Any]) -> ViT
         raise CheckpointError(
             f"{checkpoint.name}: no encoder layers; expected {quote(checkpoint.expected_key('out.weight', 0))}"
         )
-    if depth > MAX_DEPTH:
-        raise CheckpointError(f"{checkpoint.name}: {depth:,} encoder layers; expected at most {MAX_DEPTH:,}")
     converter.latest_keys.clear()
     is_bare = not checkpoint.has("out.weight") and bool(facts.get("bare_attention"))
     inner_width = width if is_bare else converter.take("out.weight", 0).shape[1]
@@ -103,7 +101,7 @@ def assemble(
         checkpoint: with matched keys.
         facts: of its family.
         config: of the network.
-        max_bytes: memory that it may take; by default, what a file of its size may take.
+        max_bytes: memory that it may take; None for any.
 
     Raises:
         CheckpointError: a tensor is missing, has the wrong shape, is not finite, or has no place in the network.
@@ -124,12 +122,10 @@ def assemble(
     unused = [key for canonical_key, key in checkpoint.keys.items() if canonical_key not in shapes_only.used]
     if unused:
         raise CheckpointError(f"{checkpoint.name}: surplus {listing(unused)}: they have no place in this model")
-    needed = needed_bytes(network)
-    check_bytes(checkpoint.name, needed, checkpoint.file.file_bytes, max_bytes)
-    with memory_for(checkpoint.name, needed) as tensors:
+    check_bytes(checkpoint.name, expected.values(), max_bytes)
+    with enough_memory(checkpoint.name, "model"):
         converted = _checked_tensors(Converter(checkpoint, facts, with_values=True), config)
-        tensors.update((target, tensor.contiguous()) for target, tensor in converted)
-        network.load_state_dict(tensors, assign=True)
+        network.load_state_dict({target: tensor.contiguous() for target, tensor in converted}, assign=True)
     return network.requires_grad_(False)
 
 

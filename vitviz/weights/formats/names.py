@@ -26,9 +26,7 @@ def is_weight_file(name: str | Path) -> bool:
 
 def weight_files(names: Collection[str]) -> list[str]:
     """The files of weights in a folder: the one with a usual name, or all, but of one stem only the safetensors."""
-    for usual_name in WEIGHT_FILE_NAMES:
-        if usual_name in names:
-            return [usual_name]
-    files = sorted(name for name in names if is_weight_file(name))
+    files = sorted(filter(is_weight_file, names))
     stems = {Path(name).stem for name in files if name.lower().endswith(SUFFIXES[0])}
-    return [name for name in files if name.lower().endswith(SUFFIXES[0]) or Path(name).stem not in stems]
+    others = [name for name in files if name.lower().endswith(SUFFIXES[0]) or Path(name).stem not in stems]
+    return [name for name in WEIGHT_FILE_NAMES if name in names][:1] or others

@@ -6,7 +6,6 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 
 from vitviz.errors.kinds import CheckpointError
-from vitviz.weights.formats.class_names import ClassNames
 from vitviz.weights.metadata.labels import dataset_name, label_names, synset_names
 from vitviz.weights.metadata.settings import Settings
 from vitviz.weights.metadata.sidecars import Sidecars
@@ -19,7 +18,7 @@ NUMBERED = "numbered"
 def read_labels(
     sidecars: Sidecars,
     classes: int,
-    in_file: Mapping[str, ClassNames] | None = None,
+    in_file: Mapping[str, Sequence[str]] | None = None,
     stated: Sequence[str] | None = None,
 ) -> tuple[tuple[str, ...], str, bool]:
     """The names of the classes, a sentence that says where they come from, and whether they are assumed.
@@ -32,7 +31,8 @@ def read_labels(
     Args:
         sidecars: the JSON files beside the checkpoint.
         classes: number of classes; 0 for a network without a classifier.
-        in_file: names in the checkpoint's own file, by the path of their entry.
+        in_file: names in the checkpoint's own file, by the path of their entry; none where an entry does not number
+            them from 0 on.
         stated: by the user; they count alone.
 
     Raises:
@@ -52,11 +52,11 @@ def read_labels(
     names = {} if beside is None else {beside[2]: beside[0]}
     problems = []
     for path, each in (in_file or {}).items():
-        if each.problem or not _are_placeholders(each.names):
+        if not each or not _are_placeholders(each):
             source = f"{path} of the file"
-            problem = each.problem or f"has {len(each.names):,} names" * (len(each.names) != classes)
-            problems += [f"{source} {problem}"] * bool(problem)
-            names[source] = tuple(_readable(each.names))
+            found = f"has {len(each):,} names" if each else "does not name its classes from 0 on"
+            problems += [f"{source} {found}"] * (len(each) != classes)
+            names[source] = tuple(_readable(each))
     if not problems and len(set(names.values())) > 1:
         problems = [f"{' and '.join(names)} differ"]
     if problems:

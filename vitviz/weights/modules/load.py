@@ -22,7 +22,6 @@ from vitviz.models.watched.outputs import first_output, is_vector, observation_e
 from vitviz.models.watched.replay import Replay
 from vitviz.models.watched.state import check_device, check_state, device_of, dtype_of
 from vitviz.weights.architectures import architecture_of_module
-from vitviz.weights.formats.class_names import ClassNames
 from vitviz.weights.metadata.classes import read_labels
 from vitviz.weights.model import Forward, Labels, Model
 from vitviz.weights.modules.calling import default_forward
@@ -89,7 +88,7 @@ def _load(
     forward: Forward | None = None,
     tokenizer: Any = None,
     probability: str | None = None,
-    names_in_file: Mapping[str, ClassNames] | None = None,
+    names_in_file: Mapping[str, Sequence[str]] | None = None,
 ) -> Model:
     module, tower, assumed = split_texts(module, tokenizer, preprocessing)
     with observation_errors(name):
@@ -229,7 +228,7 @@ def _find_labels(
     labels: Labels | None,
     output: Any,
     has_logits: bool,
-    names_in_file: Mapping[str, ClassNames] | None,
+    names_in_file: Mapping[str, Sequence[str]] | None,
 ) -> tuple[tuple[str, ...], str, bool] | None:
     """Names of the classes, their source, and whether they are assumed; no names without a classifier.
 
