@@ -1,8 +1,8 @@
 """Many visitors at once, against the app in its own process: ``python -m benchmarks.load``.
 
-Every visitor uploads their own picture, fetches the data of the explorer, asks for finer patches, returns to the first
-ones, and leaves; some leave halfway. What they are shown is compared with the library's results for their picture. They
-come beside hostile visitors, and twice more without these. The memory of the app with all its processes must stay
+Every visitor uploads their own picture, fetches the data of the explorer, asks for a smaller input, returns to the
+first one, and leaves; some leave halfway. What they are shown is compared with the library's results for their picture.
+They come beside hostile visitors, and twice more without these. The memory of the app with all its processes must stay
 within its budget and must have stopped growing, and no analysis of theirs may expire.
 """
 
@@ -26,7 +26,7 @@ import numpy as np
 import psutil
 
 from benchmarks.hostile import ATTACKS, attack
-from benchmarks.load_guests import FINER, Guest, deviation, guests, random_picture
+from benchmarks.load_guests import SMALLER, Guest, deviation, guests, random_picture
 from benchmarks.load_tally import ALONE, BUDGET_BYTES, Tally, tables
 from benchmarks.visitor import LimitReachedError, Traffic, VisitError, Visitor
 from tests.driver import app_process
@@ -139,10 +139,10 @@ async def _visit(visitor: Visitor, guest: Guest, number: int, plan: Namespace, t
     await rest()
     if number % LEAVE_EVERY == LEAVE_EVERY - 1:
         with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(visitor.analyze(resolution=FINER), random.uniform(0, 0.5))
+            await asyncio.wait_for(visitor.analyze(resolution=SMALLER), random.uniform(0, 0.5))
         return
-    await visitor.analyze(resolution=FINER)
-    await _check(visitor, guest, FINER, tally)
+    await visitor.analyze(resolution=SMALLER)
+    await _check(visitor, guest, SMALLER, tally)
     await rest()
     await visitor.analyze(resolution=None)
     await _check(visitor, guest, None, tally)

@@ -17,7 +17,7 @@ from vitviz import Analysis
 # step.
 HALF_PRECISION_ERROR, HALF_SMALLEST_STEP = 2**-10 + 2**-22, 2**-25
 # The resolution of their second analysis, in pixels.
-FINER = 168
+SMALLER = 64
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def guests(count: int, seed: int = 0) -> list[Guest]:
     visitors = []
     for number in range(count):
         picture = random_picture(generator)
-        analyses = {pixels: vitviz.analyze(picture, bundled, resolution=pixels) for pixels in (None, FINER)}
+        analyses = {pixels: vitviz.analyze(picture, bundled, resolution=pixels) for pixels in (None, SMALLER)}
         visitors.append(Guest(f"guest-{number}.png", picture, analyses))
     return visitors
 

@@ -76,16 +76,15 @@ class Positions(OwnViT):
 @pytest.mark.parametrize("registers", [0, 2])
 def test_one_message_asks_for_all_that_a_class_lacks_and_its_call_opens_it(registers: int) -> None:
     module = Positions(registers)
-    with pytest.raises(VitvizError, match=r"the module does not say its image_size; .*image_size=224\)"):
+    asks = r"the module does not say its image_size, labels, prefix, normalisation; .*image_size=24, "
+    with pytest.raises(VitvizError, match=asks) as e:
         vitviz.load(module)
-    with pytest.raises(VitvizError, match="the module does not say its labels, prefix, normalisation; ") as e:
-        vitviz.load(module, image_size=24)
     model = pasted(e.value, module)
     assert model.network.config.layout(24, 24).token_count == 37 + registers
     assert len(model.labels) == 5
     # What was stated stays in the call.
-    with pytest.raises(VitvizError, match=r"does not say its labels; .*normalisation='clip'.*") as e:
-        vitviz.load(module, image_size=24, normalisation="clip", prefix=model.network.config.prefix)
+    with pytest.raises(VitvizError, match=r"does not say its image_size, labels; .*normalisation='clip'.*") as e:
+        vitviz.load(module, normalisation="clip", prefix=model.network.config.prefix)
     assert pasted(e.value, module).network.config.prefix == model.network.config.prefix
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import PurePath
 from typing import Any, TypeVar
 
@@ -43,6 +44,7 @@ from vitviz.weights.modules.sizes import (
     find_image_size,
     find_patch_size,
     find_prefix,
+    likely_sizes,
 )
 from vitviz.weights.modules.texts import split_texts
 from vitviz.weights.modules.unwrap import find_vision_part, package_of, unwrap
@@ -100,8 +102,6 @@ def _load(
     tokens = find_prefix(module) if prefix is None else prefix_names(prefix)
     stated: dict[str, Any] = {"image_size": image_size, "patch_size": patch_size, "prefix": prefix, "labels": labels}
     stated |= {"preprocessing": preprocessing, "normalisation": normalisation, "forward": forward}
-    if size is None:
-        raise not_stated(name, stated, {"image_size": IMAGE_SIZE})
     if callable(preprocessing):
         preprocessing = read_function(preprocessing, box, normalisation)
     elif box is not None:
@@ -109,13 +109,26 @@ def _load(
     stated_channels = len(preprocessing.mean) if isinstance(preprocessing, Preprocessing) else None
     known_channels = find_channels(module) or stated_channels
 
-    def call(channels: int) -> tuple[torch.Tensor, Forward, Any]:
+    def call(choice: tuple[Size, int]) -> tuple[torch.Tensor, Forward, Any]:
+        size, channels = choice
         zeros = torch.zeros(1, channels, *size, dtype=dtype_of(module), device=device_of(module))
         function = default_forward(module, name, size) if forward is None else forward
         return zeros, function, first_output(name, module, function, zeros)
 
-    zeros, function, result = _first(call, (3, 1) if known_channels is None else (known_channels,))
-    channels = zeros.shape[1]
+    sizes = likely_sizes(module) if size is None else [size]
+    missing = dict[str, Question]()
+    try:
+        choices = product(sizes, (3, 1) if known_channels is None else (known_channels,))
+        zeros, function, result = _first(call, choices)
+    except (ConfigError, ImageError):
+        if size is None:
+            raise not_stated(name, stated, {"image_size": IMAGE_SIZE}) from None
+        raise
+    channels, ran_on = zeros.shape[1], (zeros.shape[2], zeros.shape[3])
+    if size is None:
+        # It is asked for with all else, which shows on images on which the module runs.
+        missing["image_size"] = (IMAGE_SIZE[0], repr(ran_on[0] if ran_on[0] == ran_on[1] else ran_on))
+    size = ran_on
     if reason := why_not_channels(channels):
         raise ConfigError(f"{name}: {reason}")
     classes = getattr(module, "num_classes", None) if labels is None else len(_check_labels(labels))
@@ -123,7 +136,6 @@ def _load(
     noise = torch.randn(zeros.shape, generator=torch.Generator().manual_seed(0)).to(zeros)
     with observation_errors(name), torch.inference_mode(False), torch.no_grad():
         replay = Replay.of(lambda pixels: primary_output(function(module, pixels.clone())), noise)
-    missing = dict[str, Question]()
     has_logits = isinstance(result, Mapping) and "logits" in result
     known_labels = () if tower is not None and labels is None else labels
     labelling = _find_labels(module, known_labels, output, has_logits, names_in_file)

@@ -6,6 +6,7 @@ These values are not trusted: watching measures which token is which patch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import isqrt
 from typing import Any
 
 from torch import nn
@@ -25,8 +26,8 @@ TOKEN_PARAMETERS = {
     "register": ("reg_token", "register_tokens", "registers"),
     "detection": ("detection_tokens",),
 }
-# Most tokens that are not patches, where nothing tells their number.
-MAX_EXTRA = 9
+# Most tokens that are not patches, where nothing tells their number; and patches, where nothing tells their size.
+MAX_EXTRA, LIKELY_PATCHES = 9, [(side, side) for side in (16, 14, 8, 32, 4, 12, 7, 2)]
 PACKAGES_IN_ORDER = ("timm", "transformers", "torchvision", "open_clip", "dinov2", "dinov3")
 
 
@@ -60,6 +61,30 @@ def find_patch_size(module: nn.Module, size: Size, tokens: int, extra: int) -> S
     """
     grids = [grid_of(tokens - others, size) for others in (extra, *range(min(tokens, MAX_EXTRA + 1)))]
     measured = [None if grid is None else (size[0] // grid[0], size[1] // grid[1]) for grid in grids]
+    return next(filter(None, (measured[0], _stated_patch(module), *measured)), None)
+
+
+def likely_sizes(module: nn.Module) -> list[Size]:
+    """Of square images whose patches could be as many as a tensor has positions, and at last 224 pixels."""
+    stated = _stated_patch(module)
+    tensors = (*module.named_parameters(), *module.named_buffers())
+    counts = {
+        tensor.shape[-2]
+        for name, tensor in tensors
+        if tensor.ndim in (2, 3) and ("pos" in name or (tensor.ndim == 3 and len(tensor) == 1))
+    }
+    sides = (
+        isqrt(count - extra)
+        for count in sorted(counts, reverse=True)
+        for extra in range(MAX_EXTRA + 1)
+        if count - extra > 3 and isqrt(count - extra) ** 2 == count - extra
+    )
+    patches = LIKELY_PATCHES if stated is None else (stated,)
+    return [*((side * height, side * width) for side in sides for height, width in patches), (224, 224)]
+
+
+def _stated_patch(module: nn.Module) -> Size | None:
+    """The patch that a module states, or that of its only convolution on pixels whose stride equals its kernel."""
     holders = (getattr(module, "patch_embed", None), vision_config(module), module)
     stated = [both_sides(getattr(holder, "patch_size", None)) for holder in holders]
     convolutions = {
@@ -68,7 +93,7 @@ def find_patch_size(module: nn.Module, size: Size, tokens: int, extra: int) -> S
         if isinstance(part, nn.Conv2d) and part.in_channels in (1, 3) and part.kernel_size == part.stride != (1, 1)
     }
     only = both_sides(convolutions.pop()) if len(convolutions) == 1 else None
-    return next(filter(None, (measured[0], *stated, only, *measured)), None)
+    return next(filter(None, (*stated, only)), None)
 
 
 def find_channels(module: nn.Module) -> int | None:
