@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -51,8 +52,8 @@ class RunningApp:
         assert exchange(self.port, request_head("GET", "/health", "Connection: close")).status == 200
 
     def files(self) -> set[Path]:
-        """Every file in the folder."""
-        return {path for path in self.folder.rglob("*") if path.is_file()}
+        """Every file in the folder, from which the app may delete some meanwhile."""
+        return {Path(folder, name) for folder, _, names in os.walk(self.folder) for name in names}
 
 
 @dataclass(frozen=True)
