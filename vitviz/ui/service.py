@@ -96,7 +96,7 @@ class AnalysisService:
         # What takes long waits apart, and what takes milliseconds waits for neither.
         self.short, self.long, self.quick = Line(places=2), Line(places=2, is_long=True), Line(places=8)
         self.uploaded = UploadedPictures(self.worker, self.short, self.long, self.server_settings.clip_limits)
-        self.explorer_files = ExplorerFiles(self.uploaded, self.folder, self.short, self.quick)
+        self.explorer_files = ExplorerFiles(self.uploaded, self.folder, self.long, self.quick)
         self.under_way = UnderWay()
 
     @property

@@ -28,11 +28,11 @@ class ExplorerFiles:
     Args:
         uploaded: opens pictures.
         folder: of the files.
-        short, quick: where a page waits, and where a layer does, which takes milliseconds.
+        long, quick: where a page waits, and where a layer does, which takes milliseconds.
     """
 
-    def __init__(self, uploaded: UploadedPictures, folder: Folder, short: Line, quick: Line) -> None:
-        self._uploaded, self._folder, self._short, self._quick = uploaded, folder, short, quick
+    def __init__(self, uploaded: UploadedPictures, folder: Folder, long: Line, quick: Line) -> None:
+        self._uploaded, self._folder, self._long, self._quick = uploaded, folder, long, quick
         self._paths: WeakKeyDictionary[Analysis, dict[str, Path]] = WeakKeyDictionary()
         self._writing: Once[Path] = Once()
 
@@ -65,7 +65,7 @@ class ExplorerFiles:
         if name == PICTURE:
             return await self._uploaded.opened(upload, lambda picture: self._keep(picture.png()))
         if name == PAGE:
-            return await self._short.run(
+            return await self._long.run(
                 lambda _: self._keep(json.dumps(page_parts(analysis, source["name"], **source)).encode())
             )
         if name == SEEN:
