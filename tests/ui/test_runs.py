@@ -28,6 +28,7 @@ from tests.support.waiting import HANG_SECONDS
 from vitviz import METHODS, Analysis, likeness
 from vitviz.analysis import experiments
 from vitviz.evaluation.comparison import compare
+from vitviz.images.isolated_pictures import LIMITS
 from vitviz.metrics.faithfulness import METRICS
 from vitviz.progress import Progress
 from vitviz.ui import facts, progress_reports
@@ -37,7 +38,7 @@ from vitviz.ui.links import PRIVATE_CHECKPOINT
 from vitviz.ui.pictures import EXPIRED, Upload
 from vitviz.ui.runs import PageRuns
 from vitviz.ui.server import decoding
-from vitviz.ui.server.decoding import LONG_SECONDS, SHORT_SECONDS
+from vitviz.ui.server.decoding import SHORT_SECONDS
 from vitviz.ui.service import NO_TARGET, AnalysisService
 from vitviz.ui.state import MISSING_MODEL, PageState, View
 
@@ -198,7 +199,7 @@ def test_a_slow_picture_waits_with_long_work(visit: Visit, wide: Path, monkeypat
         return opened(*given, cpu_seconds=1e-3 if cpu_seconds == SHORT_SECONDS else cpu_seconds, **how)
 
     monkeypatch.setattr(decoding, "unopened_picture", slow)
-    assert visit.analyze(wide)["views"][0]["predictions"] and seconds == [SHORT_SECONDS, LONG_SECONDS]
+    assert visit.analyze(wide)["views"][0]["predictions"] and seconds == [SHORT_SECONDS, LIMITS.cpu_seconds]
 
 
 def test_a_phones_photograph_is_analysed(visit: Visit, service: AnalysisService, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from vitviz.ui.server.hosts import HostRules
 from vitviz.ui.server.request_filter import RequestFilter
 from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import AnalysisService
-from vitviz.weights import Model, load
+from vitviz.weights import ZOO, Model, load
 
 # Events of programs that have begun; inside, they wait in the same lines as the runs of the page, without a thread.
 MAX_EVENTS = 4000
@@ -61,8 +61,7 @@ class App(gr.Server):
         """Gradio's own middlewares, and in front of them the :class:`RequestFilter`."""
         gradio_app: Any = super().build_middleware_stack()
         service, max_bytes = self.handlers.service, self.server_settings.upload_bytes
-        under_way, folder = service.under_way, service.folder
-        return RequestFilter(gradio_app, self.get_blocks(), self.rules, under_way, folder, max_bytes)
+        return RequestFilter(gradio_app, self.get_blocks(), self.rules, service.under_way, service.folder, max_bytes)
 
     def launch(self, **options: Any) -> Any:  # type: ignore[override]
         """Start the server, as ``gradio.Server.launch`` does; see :func:`vitviz.ui.serve`."""
@@ -100,7 +99,9 @@ def build_demo(
     if model is not None:
         instance("model", model, Model, "vitviz.load()")
     start = model or load()
-    service = AnalysisService(start, server_settings, others=others)
+    # What visitors run on their own device, they may choose here, too.
+    of_devices = [name for name in server_settings.device_models or () if name in ZOO]
+    service = AnalysisService(start, server_settings, others=list(dict.fromkeys([*others, *of_devices])))
     handlers = Handlers(service, device_models(start, server_settings.device_models))
     with ThreadPoolExecutor(1) as thread:
         # The first visitor finds it analysed. A notebook has an event loop in its own thread.

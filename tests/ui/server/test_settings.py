@@ -12,6 +12,7 @@ from tests.support.makers import MakeModel
 from tests.support.visits import on_loop
 from vitviz.analysis.costs import cost_of
 from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError
+from vitviz.ui import build_demo
 from vitviz.ui.api import Api
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.models import ModelChoice
@@ -112,6 +113,23 @@ def test_a_shared_app_has_the_models_of_its_operator(make_model: MakeModel, tmp_
             on_loop(bench.models.open(choice))
     offered = [row["id"] for row in Handlers(bench).settings()["models"]]
     assert offered == ["", "app:mine", "vitviz-photos"] and not Handlers(bench).settings()["opens_any"]
+
+
+def test_models_for_the_devices_of_visitors_are_the_operators_too(
+    make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shared app, too, opens them, since it sends their weights."""
+    named = list[Any]()
+
+    def service(start: Any, server_settings: Any, others: Any) -> None:
+        named.append(others)
+        raise LimitError("enough")
+
+    monkeypatch.setattr("vitviz.ui.app.AnalysisService", service)
+    settings = ServerSettings(shared=True, device_models=("start", "dino_vits16"))
+    with pytest.raises(LimitError):
+        build_demo(make_model(), settings, ["mine.pth", "dino_vits16"])
+    assert named == [["mine.pth", "dino_vits16"]]
 
 
 def test_what_an_analysis_may_need_is_a_setting(make_model: MakeModel, picture: Upload) -> None:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from vitviz.errors.kinds import ImageError
 from vitviz.errors.messages import plain
-from vitviz.images.isolated_pictures import OpenPicture, UnopenedPicture, unopened_picture
+from vitviz.images.isolated_pictures import LIMITS, OpenPicture, UnopenedPicture, unopened_picture
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing
 from vitviz.ui.holdings import Holdings
@@ -28,7 +28,7 @@ from vitviz.worker import Worker
 Result = TypeVar("Result")
 
 # Pictures that are larger or slower, in seconds of a processor, wait with long work.
-LARGE_PIXELS, SHORT_SECONDS, LONG_SECONDS = 16_000_000, 1.5, 10.0
+LARGE_PIXELS, SHORT_SECONDS = 16_000_000, 1.5
 # Remembered clips, and the frames after which a request that counts them may give up.
 MAX_CLIPS, COUNT_BATCH = 256, 64
 
@@ -142,7 +142,7 @@ class UploadedPictures:
 
     def _unopened(self, upload: Upload, line: Line) -> AbstractContextManager[UnopenedPicture]:
         if upload.frame is None:
-            seconds = SHORT_SECONDS if line is self._short else LONG_SECONDS
+            seconds = SHORT_SECONDS if line is self._short else LIMITS.cpu_seconds
             return unopened_picture(self.worker, upload.path, upload.name, **upload.reading, cpu_seconds=seconds)
         return unopened_frame(
             self.worker, upload.path, upload.name, upload.frame, self.clip_limits, upload.color_profile
