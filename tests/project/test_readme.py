@@ -290,6 +290,11 @@ def test_every_file_that_is_named_exists(document: str) -> None:
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
+@every_document
+def test_no_merge_was_left_unfinished(document: str) -> None:
+    assert not re.search(r"^(<{7}|={7}|>{7})( |$)", DOCUMENTS[document], re.MULTILINE)
+
+
 def test_all_documents_are_linked_from_the_readme_or_a_page_that_it_links_to() -> None:
     reached, waiting = set(), ["README.md"]
     while waiting:

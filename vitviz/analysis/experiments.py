@@ -151,16 +151,15 @@ class Experiments(ABC):
     ) -> Flip:
         """A few squares without which the answer is another one, found by covering them as :meth:`switched_off` does.
 
-        The set is small, not the smallest: each of its squares is needed by itself. The sources are those of
-        :mod:`vitviz.metrics.flip`.
+        The set is small, not the smallest: each of its squares is needed by itself, but for large sets, of which not
+        all are tried. The sources are those of :mod:`vitviz.metrics.flip`.
 
         Args:
             to: the class that shall be the answer, by label or number; None for any other.
             margin: by how much the probability of the new answer must be above that of the old one, or that of ``to``
                 above all others; in [0, 1).
             order: a map of this analysis, whose highest values are covered first; by default the squares without whose
-                attention another answer gains most, found anew as more are covered, and in a watched module
-                relevance for the answer, or against ``to``.
+                attention another answer gains most, found anew as more are covered.
             random_orders: how many random orders are searched in the same way, for comparison.
             report: receives the number of passes, of about as many as there are patches; an exception from it ends the
                 search.

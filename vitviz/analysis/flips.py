@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 class Flip(AttributeAdvice):
     """A few patches without which the answer is another one; falsy if none were found.
 
-    The set is small, not the smallest: each of its patches is needed by itself, and another set may be smaller.
+    The set is small, not the smallest: each of its patches is needed by itself, and another set may be smaller. Of a
+    large set, the search ends before all are tried.
 
     Args:
         before: what the model says of the whole picture.
@@ -41,6 +42,7 @@ class Flip(AttributeAdvice):
         random_count: how many patches a random order needs, made fewer in the same way, the median of several; None if
             most of them do not change the answer within half of all patches, or if none was tried.
         passes: pictures that went through the network; one that also went back counts as three.
+        all_needed: whether each patch is needed by itself; False if the search ended before it had tried them all.
 
     >>> flip = analysis.flip()
     >>> print(flip)
@@ -54,6 +56,7 @@ class Flip(AttributeAdvice):
     heatmap: Heatmap = field(repr=False, compare=False)
     random_count: int | None = None
     passes: int = field(default=0, compare=False)
+    all_needed: bool = True
 
     def __bool__(self) -> bool:
         return bool(self.patches)
@@ -63,7 +66,8 @@ class Flip(AttributeAdvice):
         if not self:
             return f"{says} No such squares were found within half of the {self.heatmap.values.numel()}."
         count = "this square" if len(self.patches) == 1 else f"these {len(self.patches)} squares"
-        return f"{says} Cover {count} and it says {self.after.label}, {self.after.probability:.0%}."
+        says = f"{says} Cover {count} and it says {self.after.label}, {self.after.probability:.0%}."
+        return says if self.all_needed else f"{says} Some of them may not be needed."
 
 
 def flip(
@@ -92,7 +96,8 @@ def flip(
         check_place(analysis.prepared, "order", order)
         ranking = order.values.flatten().argsort(descending=True, stable=True).tolist()
     covered, is_found = search.patches(ranking)
-    without, passes, counts = search.probabilities(covered), search.passes, list[float]()
+    # The search goes on with random orders.
+    without, all_needed, passes, counts = search.probabilities(covered), search.all_needed, search.passes, list[float]()
     for seed in range(random_orders):
         shuffled = torch.randperm(search.patch_count, generator=torch.Generator().manual_seed(seed)).tolist()
         needed, is_changed = search.patches(shuffled)
@@ -111,4 +116,7 @@ def flip(
     change = f"the answer is {after.label!r} in place of {before.label!r}"
     description = f"Squares without which {change}" if patches else f"No squares were found without which {change}"
     heatmap = analysis.heatmap_of(TokenMap(cover, {}, "covered or not", description, (0.0, 1.0)))
-    return Flip(before, after, patches, len(labels), heatmap, None if math.isinf(typical) else int(typical), passes)
+    return Flip(
+        *(before, after, patches, len(labels), heatmap),
+        *(None if math.isinf(typical) else int(typical), passes, all_needed),
+    )

@@ -33,6 +33,7 @@ def run(images: Sequence[str], to: str | None, margin: float, output: Path | Non
             "after": vars(flip.after),
             "patches": flip.patches,
             "random_count": flip.random_count,
+            "all_needed": flip.all_needed,
         }
 
     return for_each(images, work, json)

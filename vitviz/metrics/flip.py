@@ -21,12 +21,12 @@ from vitviz.progress import Progress
 
 # Of the patches, the most that may be covered.
 MOST_COVERED = 0.5
-# Covered pictures that go through the network together.
-BATCH_SIZE = 8
 # Patches that are covered first.
 FIRST_COUNT = 3
 # Patches that are tried together, each by itself, before any is given back.
 TRIAL_COUNT = 4
+# After so many passes nothing more is tried: of large sets, few patches would still be given back.
+MOST_PASSES = 80
 # Of a forward and a backward pass, the time in forward passes.
 GRADIENT_PASSES = 3
 
@@ -45,6 +45,8 @@ class FlipSearch:
         report: receives the number of passes, of about as many as there are patches; an exception from it ends the
             search.
         passes: pictures that went through the network so far; one that also went back counts as three.
+        all_needed: whether each of the patches that were found last is needed by itself; False if there were too many
+            to try them all.
     """
 
     network: Network
@@ -54,6 +56,7 @@ class FlipSearch:
     margin: float
     report: Callable[[Progress], None] | None = None
     passes: int = field(default=0, init=False)
+    all_needed: bool = field(default=True, init=False)
 
     def __post_init__(self) -> None:
         self.patch_count = self.network.config.layout(*self.pixels.shape[-2:]).patch_count
@@ -62,15 +65,16 @@ class FlipSearch:
         """The patches to cover, and whether the answer is another one without them.
 
         They are taken in the order, twice as many each time, until the answer is another one, and then fewer again.
-        What is not needed is given back, until each that is left is needed by itself. The answer need not change with
-        every further patch, so that a smaller set may exist. If it stays while half of the patches are covered, these
-        are returned.
+        What is not needed is given back, until each that is left is needed by itself, or ``MOST_PASSES`` are over. The
+        answer need not change with every further patch, so that a smaller set may exist. If it stays while half of the
+        patches are covered, these are returned.
 
         Args:
             order: numbers of all patches, the first to cover first; by default those without whose attention another
                 answer gains most, found anew whenever more are covered.
         """
         most, low, covered = int(MOST_COVERED * self.patch_count), 0, list[int]()
+        last_pass = self.passes + MOST_PASSES
         while not covered or not self._flips(covered):
             if len(covered) == most:
                 return covered, False
@@ -78,7 +82,7 @@ class FlipSearch:
             low = len(covered)
             covered += ranking[: min(max(FIRST_COUNT, low), most - low)]
         count = _last(low, len(covered), lambda count: not self._flips(covered[:count]))
-        return self._needed(covered[: count + 1]), True
+        return self._needed(covered[: count + 1], last_pass), True
 
     def probabilities(self, patches: Collection[int] = ()) -> torch.Tensor:
         """The probability of each class, ``"class"``, without these patches."""
@@ -90,11 +94,14 @@ class FlipSearch:
         gradients = self.network.attention_gradients(self.pixels, covered, lambda logits: self._leads(logits)[0])
         return gradients.argsort(stable=True).tolist()
 
-    def _needed(self, patches: list[int]) -> list[int]:
-        """The patches without those that are not needed; each that is left was tried after the last was given back."""
+    def _needed(self, patches: list[int], last_pass: int) -> list[int]:
+        """The patches without those that are not needed.
+
+        Each that is left was tried after the last was given back, unless that takes more passes than there are left.
+        """
         # Those that were covered last are needed least.
         untried, leads = patches[::-1], dict[int, float]()
-        while untried:
+        while untried and self.passes < last_pass:
             some, untried = untried[:TRIAL_COUNT], untried[TRIAL_COUNT:]
             leads |= zip(some, self._leads_without([_rest(patches, [patch]) for patch in some]), strict=True)
             ranking = sorted(leads, key=leads.__getitem__, reverse=True)
@@ -104,6 +111,7 @@ class FlipSearch:
                 patches = _rest(patches, spare[:count])
                 # What was needed beside these may not be any more: last, as it seldom is.
                 untried, leads = untried + ranking[count:], {}
+        self.all_needed = not untried
         return patches
 
     def _spare_count(self, patches: Sequence[int], spare: Sequence[int]) -> int:
@@ -126,12 +134,9 @@ class FlipSearch:
         return -leads if self.to is None else leads
 
     def _probabilities(self, sets: Sequence[Collection[int]]) -> torch.Tensor:
-        found = list[torch.Tensor]()
-        for start in range(0, len(sets), BATCH_SIZE):
-            some = sets[start : start + BATCH_SIZE]
-            self._count(len(some))
-            found.append(without_patches(self.network, self.pixels, some))
-        return class_probabilities(torch.cat(found), self.network.config.probability).cpu()
+        self._count(len(sets))
+        logits = without_patches(self.network, self.pixels, sets)
+        return class_probabilities(logits, self.network.config.probability).cpu()
 
     def _count(self, passes: int) -> None:
         self.passes += passes
