@@ -61,7 +61,7 @@ def cost_of(config: NetworkConfig, layout: TokenLayout, batch: int = 1, storage:
     Args:
         config: of the network.
         layout: of the tokens of one image.
-        batch: how many images are encoded together; a watched module encodes one after the other.
+        batch: how many images are encoded together.
         storage: precision of queries and keys in the traces, as in :meth:`vitviz.VisionTransformer.encode`.
 
     Raises:
@@ -86,7 +86,7 @@ def cost_of(config: NetworkConfig, layout: TokenLayout, batch: int = 1, storage:
         matrices = config.bias_matrices + MODULE_MATRICES * config.heads * config.is_written_out
         trace += config.bias_matrices * NUMBER_BYTES * tokens**2
         weights = config.parameters
-        forward = NUMBER_BYTES * (2 * pixels + MODULE_WIDTHS * tokens * width + matrices * tokens**2)
+        forward = batch * NUMBER_BYTES * (2 * pixels + MODULE_WIDTHS * tokens * width + matrices * tokens**2)
     rollout = working_bytes(tokens, config.heads, NUMBER_BYTES)
     working = batch * NUMBER_BYTES * pixels + max(forward, rollout) + min(forward, 2 * RETAINED_BYTES)
     products = weights * tokens + 2 * config.depth * tokens**2 * inner

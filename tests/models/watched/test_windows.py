@@ -85,7 +85,7 @@ class Hierarchical(OwnViT):
 
     def __init__(self, way: str = "batch of windows", has_bias: bool = True, coarse_layers: int = 2) -> None:
         super().__init__()
-        index = [windows(GRID, (2, 3), shift) for shift in (0, 1)]
+        index = [windows(GRID, (2, 2), shift) for shift in (0, 1)]
         all_tokens = torch.arange(GRID[0] * GRID[1] // 4)[None]
         self.layers = nn.ModuleList(WindowLayer(WIDTH, HEADS, each, way, has_bias) for each in index)
         self.merging = nn.Linear(4 * WIDTH, 2 * WIDTH)
@@ -180,7 +180,7 @@ def test_everything_else_works_inside_windows() -> None:
     (inputs,) = analysis._inputs.values()
     assert analysis.nbytes >= analysis.trace.nbytes + inputs.gradients.nbytes
     assert inputs.gradients.nbytes > 2 * HEADS * 24 * 24 * 4
-    window = set(windows(GRID, (2, 3), 0)[0].tolist())
+    window = set(windows(GRID, (2, 2), 0)[0].tolist())
     row = analysis.attention(0, query=(0, 0)).values
     attended = {place for place, value in enumerate(np.asarray(row).flatten()) if value > 0}
     assert attended == window

@@ -128,8 +128,8 @@ def _matrices(found: list[torch.Tensor], shapes: Any, first: int, layers: int) -
 
 def _difference(ours: torch.Tensor, places: Any, theirs: torch.Tensor) -> float:
     """Of weights ``"head query key"`` on the picture, and those of a package in its own order and windows."""
-    if places.has_heads_first:
-        theirs = theirs.transpose(1, 2)
+    # Hiera's heads come before its windows.
+    theirs = theirs.transpose(1, 2) if theirs.ndim == 5 and theirs.shape[2] != len(ours) else theirs
     count = theirs.shape[-1]
     theirs = theirs.reshape(-1, ours.shape[0], count, count)
     first = int(places.is_padded)

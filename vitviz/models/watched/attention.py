@@ -42,7 +42,8 @@ class Attention:
         is_flipped: whether the product has the values first: valuesᵀ · weightsᵀ.
         scores: number of the product of queries and keys; None if there is none.
         scale: factor of the scores; what it does not explain of the weights is a bias.
-        leading: leading dimensions of the weights before queries and keys.
+        leading: leading dimensions of the weights before queries and keys, from pictures to heads.
+        is_swapped: whether the heads come before windows, as in Hiera.
         tokens: reference to the input of the projection to queries, keys or values; None if there is none.
     """
 
@@ -52,6 +53,7 @@ class Attention:
     scores: int | None = None
     scale: float = 1.0
     leading: tuple[int, ...] = ()
+    is_swapped: bool = False
     tokens: Result | None = None
 
     def values_of(self, steps: Sequence[Step]) -> Any:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 
 from vitviz.attention.precision import precise
-from vitviz.attention.softmax import weights_in_chunks
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,14 +20,14 @@ class AttentionCall:
     and are recorded, after norms and rotary positions.
 
     Args:
-        queries: ``"batch head query dim"``; other leading dimensions if the module attends inside windows.
-        keys: ``"batch head key dim"``.
-        values: ``"batch head key dim"``, possibly of another dimension.
+        queries: ``"window head query dim"``, of each picture one window if it attends globally.
+        keys: ``"window head key dim"``.
+        values: ``"window head key dim"``, possibly of another dimension.
         scale: factor of the scores.
-        bias: added to the scaled scores, broadcast to ``"batch head query key"``; None for no bias.
+        bias: added to the scaled scores, broadcast to ``"window head query key"``; None for no bias.
         output: ``softmax(…) · values``, as the module received it.
-        log_sums: ``"batch head query"``, logarithm of the sum of exponentials by which the softmax divided; None if the
-            kernel did not return it.
+        log_sums: ``"window head query"``, logarithm of the sum of exponentials by which the softmax divided; None if
+            the kernel did not return it.
         number: of the call in its forward pass.
     """
 
@@ -55,31 +55,29 @@ class AttentionCall:
     @property
     def windows(self) -> int:
         """Number of token sequences that attend separately: 1 for global attention of one image."""
-        return math.prod(self.queries.shape[:-3])
+        return len(self.queries)
 
-    def head_bias(self) -> torch.Tensor | None:
-        """The bias of the first image, ``"head query key"``; None for no bias."""
-        if self.bias is None:
-            return None
-        return self.bias.expand(*self.queries.shape[:-1], self.key_count).flatten(0, -4)[0]
+    def pictures(self, count: int) -> list[AttentionCall]:
+        """The calls of so many pictures that were computed together."""
 
-    def context(self) -> torch.Tensor:
-        """``softmax(queries · keysᵀ · scale + bias) · values``, recomputed: ``"… head query dim"``.
+        def parts(tensor: torch.Tensor | None) -> Sequence[torch.Tensor | None]:
+            is_shared = tensor is self.bias and (tensor is None or tensor.ndim < self.queries.ndim or len(tensor) == 1)
+            return [tensor] * count if tensor is None or is_shared else tensor.chunk(count)
 
-        The computation takes at least single precision, and memory that does not grow with the square of the tokens.
+        names = ("queries", "keys", "values", "bias", "output", "log_sums")
+        columns = zip(*(parts(getattr(self, name)) for name in names), strict=True)
+        return [replace(self, **dict(zip(names, column, strict=True))) for column in columns]
+
+    def context(self, key_bias: torch.Tensor | None = None) -> torch.Tensor:
+        """``softmax(queries · keysᵀ · scale + bias) · values``, recomputed in at least single precision.
+
+        Args:
+            key_bias: ``"key"``, added to the scores of each key; None for nothing.
         """
-        queries, keys, values = (
-            precise(tensor.flatten(0, -4) if tensor.ndim > 4 else tensor)
-            for tensor in (self.queries, self.keys, self.values)
-        )
-        bias = None if self.bias is None else self.bias.expand(*self.queries.shape[:-1], self.key_count)
-        bias = None if bias is None else precise(bias.reshape(*queries.shape[:-1], self.key_count))
-        context = values.new_empty(*queries.shape[:-1], values.shape[-1])
-        for image in range(len(queries)):
-            image_bias = None if bias is None else bias[image]
-            for rows, weights in weights_in_chunks(queries[image], keys[image], self.scale, image_bias):
-                context[image, :, rows] = weights @ values[image]
-        return context.view(*self.queries.shape[:-1], values.shape[-1])
+        queries, keys, values = map(precise, (self.queries, self.keys, self.values))
+        added = [each.to(queries) for each in (self.bias, key_bias) if each is not None]
+        bias = sum(added[1:], added[0]).expand(*queries.shape[:-1], self.key_count) if added else None
+        return F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias, scale=self.scale)
 
     def ablated_output(self, head_mask: torch.Tensor | None, key_bias: torch.Tensor | None) -> torch.Tensor:
         """The output with some heads off and some keys hidden.
@@ -88,14 +86,8 @@ class AttentionCall:
             head_mask: ``"head"``, factor of each head's output.
             key_bias: ``"key"``, added to the scores of each key.
         """
-        if key_bias is None:
-            return self.output if head_mask is None else self.output * head_mask.to(self.output).view(-1, 1, 1)
-        bias = key_bias.to(self.queries) if self.bias is None else self.bias + key_bias.to(self.bias)
-        bias = bias.expand(*self.queries.shape[:-1], self.key_count)
-        context = F.scaled_dot_product_attention(self.queries, self.keys, self.values, attn_mask=bias, scale=self.scale)
-        if head_mask is not None:
-            context = context * head_mask.to(context).view(-1, 1, 1)
-        return context
+        output = self.output if key_bias is None else self.context(key_bias).to(self.output)
+        return output if head_mask is None else output * head_mask.to(output).view(-1, 1, 1)
 
 
 def as_bias(mask: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor | None:

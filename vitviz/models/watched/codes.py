@@ -56,7 +56,7 @@ def decode_places(
     candidates = {
         number: shape
         for number, shape in shapes.items()
-        if shape.queries == shape.keys and not shape.token_counts.isdisjoint(_totals(grid, shape.queries, extra))
+        if shape.queries == shape.keys and shape.windows * shape.queries in _totals(grid, shape.queries, extra)
     }
     if not candidates:
         return {}
@@ -152,28 +152,24 @@ def _all_places(
 ) -> dict[int, TokenPlaces]:
     places_by_call = {}
     for number, shape in shapes.items():
-        for has_heads_first in (False, True) if len(shape.leading) == 2 else (False,):
-            index, *others = (
-                _index(
-                    _by_token(everywhere[number][item], has_heads_first),
-                    [_by_token(change[number][item], has_heads_first) for change in ones],
-                    None if zeros is None else [_by_token(change[number][item], has_heads_first) for change in zeros],
-                    grid,
-                    extra,
-                )
-                for item in range(3)
+        index, *others = (
+            _index(
+                _by_token(everywhere[number][item]),
+                [_by_token(change[number][item]) for change in ones],
+                None if zeros is None else [_by_token(change[number][item]) for change in zeros],
+                grid,
+                extra,
             )
-            # If queries and keys are different patches, the call is not attention among the patches of one grid.
-            if index is None or any(other is None or not torch.equal(index, other) for other in others):
-                continue
-            windows = shape.windows if not has_heads_first else shape.leading[0] * shape.heads
-            places = TokenPlaces(index, windows, has_heads_first)
-            if not extra:
-                total = len(_by_token(everywhere[number][-1], has_heads_first))
-                places = replace(places, pads=_pads(index, total))
-            if not len(places.pads) or _is_padding(places, reference[number][-1]):
-                places_by_call[number] = places
-                break
+            for item in range(3)
+        )
+        # If queries and keys are different patches, the call is not attention among the patches of one grid.
+        if index is None or any(other is None or not torch.equal(index, other) for other in others):
+            continue
+        places = TokenPlaces(index, shape.windows)
+        if not extra:
+            places = replace(places, pads=_pads(index, shape.windows * shape.queries))
+        if not len(places.pads) or _is_padding(places, reference[number][-1]):
+            places_by_call[number] = places
     return places_by_call
 
 
@@ -186,17 +182,15 @@ def _pads(index: torch.Tensor, total: int) -> torch.Tensor:
 
 def _is_padding(places: TokenPlaces, values: torch.Tensor) -> bool:
     """Whether the tokens that are not patches pad windows: several, all the same, and among the patches."""
-    heads = 1 if places.has_heads_first else values.ndim - 3
-    pads = values.movedim(heads, -2).flatten(0, -3).flatten(1)[places.pads.to(values.device)]
+    pads = values.movedim(1, -2).flatten(0, 1).flatten(1)[places.pads.to(values.device)]
     is_same = bool((pads - pads[:1]).abs().max() <= PAD_TOLERANCE * pads.abs().max())
     is_between = int(places.index.sort().values.diff().max()) > 1
     return len(pads) > 1 and is_same and (places.windows > 1 or is_between)
 
 
-def _by_token(change: torch.Tensor, has_heads_first: bool) -> torch.Tensor:
-    """The sum over heads of ``"… head token"`` as ``"token"``, window after window."""
-    heads = 1 if has_heads_first else change.ndim - 2
-    return change.sum(heads).flatten().cpu()
+def _by_token(change: torch.Tensor) -> torch.Tensor:
+    """The sum over heads of ``"window head token"`` as ``"token"``, window after window."""
+    return change.sum(1).flatten().cpu()
 
 
 def _index(

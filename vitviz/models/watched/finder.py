@@ -129,18 +129,17 @@ class AttentionFinder:
                 self.reused.append(number)
             self.taken[source] = taken
         found = self._explained(Attention(number, False, is_flipped), weights)
-        self._add(replace(found, leading=self._leading(source, weights)), weights.shape[-1])
+        leading, is_swapped = self._leading(source, weights)
+        self._add(replace(found, leading=leading, is_swapped=is_swapped), weights.shape[-1])
 
-    def _leading(self, source: int | None, weights: torch.Tensor) -> tuple[int, ...]:
-        """The leading dimensions of weights: windows and heads, as their softmax has them."""
+    def _leading(self, source: int | None, weights: torch.Tensor) -> tuple[tuple[int, ...], bool]:
+        """The leading dimensions of weights as their softmax has them, and whether the heads come before windows."""
         lead, shape = weights.shape[:-2].numel(), None if source is None else self.steps[source].shape
         windows, rest = divmod(self._linear[1], weights.shape[-1])
         fits, leading = windows > 0 and not rest and lead % windows == 0, (shape or ())[:-2]
         if math.prod(leading) != lead or len(leading) < 2:
-            return (windows, lead // windows) if fits and lead > 1 else (1, lead)
-        # Heads may come before windows.
-        is_swapped = len(leading) == 2 and fits and leading[0] != windows == leading[1]
-        return (1, *leading) if is_swapped else leading
+            return (windows, lead // windows) if fits and lead > 1 else (1, lead), False
+        return leading, len(leading) == 3 and leading[0] * leading[1] != windows == leading[0] * leading[2]
 
     def _explained(self, plain: Attention, weights: torch.Tensor) -> Attention:
         """The attention with the product of queries and keys from which its weights come, if there is one."""

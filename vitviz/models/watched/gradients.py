@@ -70,8 +70,7 @@ def watched_gradients(network: WatchedNetwork, pixels: torch.Tensor, target: Tar
         gradients = score_gradients(verified, score, recorder.outputs, steps)
     count = len(verified.calls) - start_layer
     places = verified.places[start_layer:]
-    layers = [place.by_window(call) for place, call in zip(places, recorder.calls[:count], strict=True)]
-    contexts = [place.to_windows(gradient) for place, gradient in zip(places, gradients[:count], strict=True)]
+    layers = recorder.calls[:count]
     pooling = recorder.calls[count:]
     scale = layers[0].scale
     ordered = list(zip(places, layers, strict=True))
@@ -79,7 +78,7 @@ def watched_gradients(network: WatchedNetwork, pixels: torch.Tensor, target: Tar
         tuple(place.sort(call.queries.detach()) * (call.scale / scale) for place, call in ordered),
         tuple(place.sort(call.keys.detach()) for place, call in ordered),
         tuple(place.sort(call.values.detach(), has_pad_values=True) for place, call in ordered),
-        tuple(place.sort(gradient) for place, gradient in zip(places, contexts, strict=True)),
+        tuple(place.sort(gradient) for place, gradient in zip(places, gradients[:count], strict=True)),
         (None,) * count,
         scale,
         layout,
@@ -158,7 +157,7 @@ def watched_layer_gradients(
             score = target.score(output[0])
             [gradient] = score_gradients(verified, score, recorder.outputs, [stream.ends[layer]])
         places, call = verified.places[layer], recorder.calls[0]
-        yield places.sort(places.to_windows(gradient)), places.sort(places.by_window(call).values.detach())
+        yield places.sort(gradient), places.sort(call.values.detach())
 
 
 def watched_attention_gradients(

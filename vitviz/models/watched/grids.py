@@ -52,7 +52,8 @@ def attention_grids(shapes: Sequence[CallShape], size: Size, extra: int) -> list
     """
     counts: Counter[tuple[int, int, int]] = Counter()
     for shape in shapes:
-        for tokens in shape.token_counts if shape.queries == shape.keys else ():
+        if shape.queries == shape.keys:
+            tokens = shape.windows * shape.queries
             candidates = [(grid_of(tokens - others, size), others) for others in dict.fromkeys((0, extra))]
             counts.update({(*grid, others) for grid, others in candidates if grid is not None})
     patch = {key: (size[0] // key[0], size[1] // key[1]) for key in counts}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NoReturn, TypeAlias
@@ -15,7 +15,7 @@ from torch import nn
 from vitviz.attention.layout import TokenLayout
 from vitviz.attention.precision import Precision, type_of
 from vitviz.attention.trace import AttentionTrace
-from vitviz.errors.kinds import ConfigError, ImageError, MethodError
+from vitviz.errors.kinds import ConfigError, ImageError, MethodError, VitvizError
 from vitviz.models.network import Encoding
 from vitviz.models.pooling import Output
 from vitviz.models.watched.answers import replayed, replayed_from, require_stream, vector
@@ -30,8 +30,9 @@ from vitviz.models.watched.gradients import (
 from vitviz.models.watched.outputs import first_output, is_vector, observation_errors, primary_output
 from vitviz.models.watched.reading import verify_reading
 from vitviz.models.watched.recorder import ORDER, ChangedPass
-from vitviz.models.watched.recording import Recording
+from vitviz.models.watched.recording import watch
 from vitviz.models.watched.replay import Replay
+from vitviz.models.watched.several import verify_several
 from vitviz.models.watched.state import check_device, check_state, device_of, dtype_of
 from vitviz.models.watched.switching import watched_head_scores, watched_without
 from vitviz.models.watched.verification import VerifiedModule, verify_module
@@ -39,6 +40,8 @@ from vitviz.progress import Progress
 
 ATTENTION_POOLING, UNKNOWN_POOLING = "attention", "the module's own"
 _Key: TypeAlias = tuple[Size, torch.dtype, torch.device]
+# The fewest images that are run together.
+MIN_SEVERAL = 4
 # Name of the one token that stands for all padding of windows that reach beyond the picture.
 PADDING = "padding"
 
@@ -71,6 +74,7 @@ class WatchedNetwork:
         self.module, self.name = module, facts.name
         self.facts, self._first = facts, replay
         self._verified: dict[_Key, VerifiedModule] = {}
+        self._several: dict[_Key, VerifiedModule | None] = {}
         self._other: tuple[tuple[_Key, int], VerifiedModule] | None = None
         """The last picture that takes another way through the code, by its hash, and the module verified on it."""
         check_state(module)
@@ -137,9 +141,10 @@ class WatchedNetwork:
         keep_bytes: int = 0,
         report: Callable[[Progress], None] | None = None,
     ) -> Encoding:
-        """Logits, and the queries and keys of the same forward pass, one image after the other.
+        """Logits, and the queries and keys of the same forward pass.
 
         Arguments as in :meth:`vitviz.VisionTransformer.encode`. Logits have no columns if the module does not classify.
+        A module that takes one image, or in which images change each other, runs for one after the other.
 
         Raises:
             ImageError: the module cannot take an input of this size.
@@ -147,30 +152,39 @@ class WatchedNetwork:
         """
         dtype = None if storage is None else type_of(storage, "storage")
         check_state(self.module)
-        traces, logits = [], []
-        for image in pixels.split(1):
+        options = (dtype, keep_bytes, report)
+        found: list[tuple[torch.Tensor, AttentionTrace]] = []
+        if (several := self._of_several(pixels)) is not None:
+            with suppress(ChangedPass):
+                found = self._watch(several, pixels, *options)
+        for image in () if found else pixels.split(1):
             try:
-                output, trace = self._watch(self.verified(image), image, dtype, keep_bytes, report)
+                found += self._watch(self.verified(image), image, *options)
             except ChangedPass as change:
-                verified = self._verify_otherwise(image, str(change))
-                output, trace = self._watch(verified, image, dtype, keep_bytes, report)
-            traces.append(trace)
-            logits.append(output if self.config.classes else output.new_zeros(1, 0))
-        return Encoding(torch.cat(logits).float(), tuple(traces))
+                found += self._watch(self._verify_otherwise(image, str(change)), image, *options)
+        outputs, traces = zip(*found, strict=True)
+        logits = torch.cat(outputs).float()
+        return Encoding(logits if self.config.classes else logits.new_zeros(len(pixels), 0), traces)
 
-    def _watch(
-        self,
-        verified: VerifiedModule,
-        image: torch.Tensor,
-        dtype: torch.dtype | None,
-        keep_bytes: int,
-        report: Callable[[Progress], None] | None,
-    ) -> tuple[torch.Tensor, AttentionTrace]:
-        """The module's own output for an image, and its trace."""
-        recording = Recording(verified, self.config.layout(*image.shape[-2:]), dtype, report)
-        with self.running(image) as inputs:
-            output = verified.replay.follow(self.run, inputs, recording, recording.hooks())
-            return output, recording.trace(keep_bytes)
+    def _watch(self, verified: VerifiedModule, images: torch.Tensor, *options: Any) -> list[Any]:
+        """As :func:`watch`."""
+        with self.running(images) as inputs:
+            return watch(verified, self.run, inputs, self.config.layout(*images.shape[-2:]), *options)
+
+    def _of_several(self, images: torch.Tensor) -> VerifiedModule | None:
+        """The module for any number of images of this size; None if it takes one, or they change each other."""
+        key, count = self._key(images), len(images)
+        # A proof takes as long as some images. Images and tokens of one number could not be told apart.
+        if count < MIN_SEVERAL or count == len((alone := self.verified(images)).places[0].index):
+            return None
+        if key not in self._several:
+            self._several[key] = None
+            noise, layout = self.noise(*key[0]), self.config.layout(*key[0])
+            # Of other statistics; the module may raise anything.
+            both = torch.cat([noise, 1 - 2 * noise.flip(-1, -2)])
+            with suppress(VitvizError), observation_errors(self.name), self.running(both) as inputs:
+                self._several[key] = verify_several(alone, self.run, inputs, layout)
+        return self._several[key]
 
     def _verify_otherwise(self, image: torch.Tensor, change: str) -> VerifiedModule:
         """The module, verified on an image for which it runs other operations than for noise.
@@ -252,7 +266,7 @@ class WatchedNetwork:
         """Use other tensors in place of the module's own, by their ``id``: those of a copy of the module."""
         pairs = {key: (each, each.replay.with_constants(tensors)) for key, each in self._verified.items()}
         self._verified = {key: replace(each, replay=replay) for key, (each, replay) in pairs.items()}
-        self._other = None
+        self._several, self._other = {}, None
 
     def noise(self, height: int, width: int) -> torch.Tensor:
         """An image of noise, the same at every call, ``"1 channel height width"``."""
@@ -316,7 +330,7 @@ class WatchedNetwork:
         name, prefix = self.facts.name, self.facts.prefix
         is_padded = prefix == (PADDING,)
         with observation_errors(name):
-            replay = replay or Replay.of(self.run, pixels)
+            replay = replay or Replay.of(self.run, pixels).checked(pixels)
             extra = 0 if is_padded else len(prefix)
             verified = verify_module(self.run, replay, pixels, grid, extra)
             if verified.extra == len(prefix):

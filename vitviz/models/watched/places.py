@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 
@@ -18,7 +18,6 @@ class TokenPlaces:
     Args:
         index: ``"token"``: each layout token's place among the tokens of the call, window after window.
         windows: number of token sequences that attend separately; 1 for global attention.
-        has_heads_first: whether the call's dimensions are ``"batch head window token dim"``, as in Hiera.
         pads: places of the padding tokens, which are all the same.
         is_padded: whether the layout begins with one token that stands for all padding, because windows of this or
             another layer reach beyond the picture. ``index`` leaves this token out.
@@ -26,7 +25,6 @@ class TokenPlaces:
 
     index: torch.Tensor
     windows: int = 1
-    has_heads_first: bool = False
     pads: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
     is_padded: bool = False
 
@@ -44,30 +42,6 @@ class TokenPlaces:
     def token_count(self) -> int:
         """Number of tokens in the layout."""
         return len(self.index) + self.is_padded
-
-    def by_window(self, call: AttentionCall) -> AttentionCall:
-        """The call of one image with the dimensions ``"window head token dim"``."""
-        if call.queries.ndim == 4 and not self.has_heads_first:
-            return call
-        queries, keys, values = (self._swap_heads(tensor) for tensor in (call.queries, call.keys, call.values))
-        leading, bias = queries.shape[:-3], call.bias
-        if bias is not None:
-            bias = self._swap_heads(bias.view(*(1,) * (call.queries.ndim - bias.ndim), *bias.shape))
-            bias = bias.expand(*leading, *bias.shape[-3:]).flatten(0, -4)
-        queries, keys, values = (tensor.flatten(0, -4) for tensor in (queries, keys, values))
-        return replace(call, queries=queries, keys=keys, values=values, bias=bias)
-
-    def to_windows(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A call's output as ``"window head token dim"``."""
-        if tensor.ndim == 4 and not self.has_heads_first:
-            return tensor
-        return self._swap_heads(tensor).flatten(0, -4)
-
-    def from_windows(self, context: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        """``"window head token dim"`` in the dimensions of a call's output, the inverse of :meth:`by_window`."""
-        if like.ndim == 4 and not self.has_heads_first:
-            return context
-        return self._swap_heads(context.unflatten(0, self._swap_heads(like).shape[:-3]))
 
     def sort(self, tensor: torch.Tensor, has_pad_values: bool = False) -> torch.Tensor:
         """``"window head token dim"`` as ``"head token dim"`` in the order of the layout.
@@ -91,7 +65,7 @@ class TokenPlaces:
         return torch.cat([pad, tokens], -2)
 
     def bias(self, call: AttentionCall) -> torch.Tensor | None:
-        """The bias of the scores of a call :meth:`by_window`, ``"head query key"``; None for no bias.
+        """The bias of the scores of a call, ``"head query key"``; None for no bias.
 
         It is minus infinity outside the query's window, so that it attends to nothing there. The head may be 1.
         """
@@ -134,7 +108,3 @@ class TokenPlaces:
             keys, queries = (precise(tensor[window].detach()) for tensor in (call.keys, call.queries))
             scores = queries @ keys[:, pads].mT * call.scale + bias[window][..., pads]
             matrix[:, token[window], 0] = scores.logsumexp(-1)
-
-    def _swap_heads(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Swap the dimensions of heads and windows, if the heads come first."""
-        return tensor.transpose(1, 2) if self.has_heads_first else tensor

@@ -50,7 +50,9 @@ def read_call(
     weights, values, output = (second.mT, first.mT, result.mT) if part.is_flipped else (first, second, result)
 
     def lead(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.reshape(*part.leading, *tensor.shape[-2:])
+        # There may be more pictures.
+        found = tensor.reshape(-1, *part.leading[1:], *tensor.shape[-2:])
+        return (found.transpose(1, 2) if part.is_swapped else found).flatten(0, -4)
 
     values, output = lead(values), lead(output)
     # Queries and keys of zero explain nothing.
@@ -142,6 +144,7 @@ def _as_result(part: Attention, output: torch.Tensor, result: Any) -> Any:
     """An output in the shape, type and memory format of a step's result."""
     if part.is_fused:
         return (torch.empty_like(result[0]).copy_(output.reshape(result[0].shape)), *result[1:])
+    output = output.unflatten(0, (-1, part.leading[2])).transpose(1, 2) if part.is_swapped else output
     output = output.reshape(*result.shape[:-2], *output.shape[-2:])
     return torch.empty_like(result).copy_(output.mT if part.is_flipped else output)
 

@@ -6,9 +6,11 @@ kernels arrive as the same few operations. Nothing is hooked, replaced or set.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -154,18 +156,19 @@ def follow(run: Run, pixels: torch.Tensor, program: Program, hooks: Mapping[int,
 
     Args:
         run: the module's forward pass.
-        pixels: ``"1 channel height width"``.
-        program: of another picture of the same size.
+        pixels: ``"picture channel height width"``.
+        program: of another picture of the same size; or of two, for any number of pictures.
         hooks: receive results, by number of the step; what they return is not used.
 
     Raises:
         ChangedPass: an operation differs.
     """
     change, values = "", dict[int, Any]()
+    ratio = Fraction(len(pixels), (program.steps[PICTURE].shape or (1,))[0])
 
     def observe(number: int, step: Step, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
         nonlocal change
-        change = change or _difference(number, step, program)
+        change = change or _difference(number, step, program, ratio)
         if not change and number in hooks:
             hooks[number](number, args, kwargs, result, values)
 
@@ -180,18 +183,34 @@ def follow(run: Run, pixels: torch.Tensor, program: Program, hooks: Mapping[int,
     return output
 
 
-def _difference(number: int, step: Step, program: Program) -> str:
-    """How an operation differs from that of a program; empty for the same."""
+def _difference(number: int, step: Step, program: Program, ratio: Fraction) -> str:
+    """How an operation differs from that of a program on fewer pictures by this ratio; empty for the same."""
     if number >= len(program.steps):
         return "more operations"
     expected = program.steps[number]
     # Packed weights of quantised layers cannot be compared.
     with suppress(NotImplementedError):
-        if (step.operator, step.args, step.kwargs) != (expected.operator, expected.args, expected.kwargs):
+        if step.operator != expected.operator or not _is_like(
+            (step.args, [*step.kwargs.items()]), (expected.args, [*expected.kwargs.items()]), ratio
+        ):
             return f"operation {number}, {expected.name}"
     if step.index != expected.index:
         return ORDER
-    return "" if step.shape == expected.shape else f"the shape of operation {number}, {expected.name}"
+    is_larger = math.prod(step.shape or ()) > ratio * math.prod(expected.shape or ())
+    return (
+        ""
+        if not is_larger and _is_like(step.shape, expected.shape, ratio)
+        else f"the shape of operation {number}, {expected.name}"
+    )
+
+
+def _is_like(argument: Any, expected: Any, ratio: Fraction) -> bool:
+    """Whether an argument is the expected one, with whole numbers of more pictures in places."""
+    if argument == expected:
+        return True
+    if type(argument) in (tuple, list) and type(argument) is type(expected) and len(argument) == len(expected):
+        return all(_is_like(*each, ratio) for each in zip(argument, expected, strict=True))
+    return type(argument) is type(expected) is int and argument == ratio * expected
 
 
 def _shape(result: Any) -> tuple[int, ...] | None:

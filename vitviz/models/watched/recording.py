@@ -1,4 +1,4 @@
-"""Records a module's calls of attention as a trace."""
+"""Records a module's calls of attention as traces."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from vitviz.attention.precision import precise
 from vitviz.attention.softmax import attention_weights
 from vitviz.attention.trace import AttentionTrace
 from vitviz.models.watched.calls import AttentionCall
-from vitviz.models.watched.program import Hook, first_tensor
+from vitviz.models.watched.program import first_tensor
+from vitviz.models.watched.recorder import Run
 from vitviz.models.watched.verification import VerifiedModule
 from vitviz.progress import Progress
 
 
 @dataclass
 class Recording:
-    """Copies queries, keys and bias of each layer during the forward pass.
+    """Copies queries, keys and bias of each layer of one picture during the forward pass.
 
     Args:
         verified: the verified module.
@@ -42,18 +43,16 @@ class Recording:
     norms: list[torch.Tensor] = field(default_factory=list)
     log_sums: dict[int, torch.Tensor] = field(default_factory=dict)
 
-    def __call__(self, call: AttentionCall) -> torch.Tensor:
+    def add(self, call: AttentionCall) -> None:
         if call.number == self.verified.pooling_call:
             self.pooled = pooling_weights(call, self.verified)
         layer = self.verified.layer_of(call.number)
         if layer is not None:
             self._record(layer, call)
-        return call.output
 
     def _record(self, layer: int, call: AttentionCall) -> None:
         places = self.verified.places[layer]
-        windowed = places.by_window(call)
-        queries, keys = (places.sort(tensor.detach()) for tensor in (windowed.queries, windowed.keys))
+        queries, keys = (places.sort(tensor.detach()) for tensor in (call.queries, call.keys))
         if self.records is None:
             like = keys[:0] if self.dtype is None else keys[:0].to(self.dtype)
             self.records = empty_record((len(self.verified.calls), *keys.shape), like)
@@ -64,7 +63,7 @@ class Recording:
         if call.scale != self.scale:
             # A trace has one scale.
             all_queries[layer] *= call.scale / self.scale
-        self.biases.append(places.bias(windowed))
+        self.biases.append(places.bias(call))
         # The kernel's log-sums match the trace only if it stores all keys of the call, unrounded and without bias.
         is_unrounded = torch.promote_types(keys.dtype, all_keys.dtype) == all_keys.dtype
         is_exact = self.biases[-1] is None and keys.shape[1] == call.key_count and is_unrounded
@@ -72,20 +71,6 @@ class Recording:
             self.log_sums[layer] = places.sort(call.log_sums[..., None])[..., 0].clone()
         if self.report is not None:
             self.report(Progress(layer + 1, len(self.verified.calls)))
-
-    def hooks(self) -> dict[int, Hook]:
-        """Measure the tokens between the layers, if they can be read."""
-        stream = self.verified.stream
-        if stream is None:
-            return {}
-
-        def hook(number: int, args: Any, kwargs: Any, result: Any, values: Any) -> Any:
-            tokens = stream.in_front(first_tensor(result).detach())[0]
-            norms = torch.linalg.vector_norm(precise(tokens), dim=-1)
-            self.norms.append(self.verified.sort(norms, 0))
-            return result
-
-        return dict.fromkeys(stream.steps, hook)
 
     def trace(self, keep_bytes: int) -> AttentionTrace:
         """The trace of the image, after the forward pass."""
@@ -107,6 +92,48 @@ class Recording:
         )
 
 
+def watch(
+    verified: VerifiedModule,
+    run: Run,
+    pixels: torch.Tensor,
+    layout: TokenLayout,
+    dtype: torch.dtype | None = None,
+    keep_bytes: int = 0,
+    report: Callable[[Progress], None] | None = None,
+) -> list[tuple[torch.Tensor, AttentionTrace]]:
+    """The module's own output for each of some pictures, ``"1 …"``, and its trace, from one pass.
+
+    Args:
+        verified: the module, verified on as many pictures, or on two.
+        run: its forward pass.
+        pixels: ``"picture channel height width"``.
+        layout, dtype, report: as in :class:`Recording`.
+        keep_bytes: of each trace.
+
+    Raises:
+        ChangedPass: an operation differs from those that were verified.
+    """
+    recordings = [Recording(verified, layout, dtype, report if number == 0 else None) for number in range(len(pixels))]
+
+    def on_call(call: AttentionCall) -> torch.Tensor:
+        for recording, own in zip(recordings, call.pictures(len(recordings)), strict=True):
+            recording.add(own)
+        return call.output
+
+    def on_tokens(number: int, args: Any, kwargs: Any, result: Any, values: Any) -> Any:
+        assert verified.stream is not None, "its steps are known"
+        tokens = verified.stream.in_front(first_tensor(result).detach())
+        norms = verified.sort(torch.linalg.vector_norm(precise(tokens), dim=-1), 1)
+        for recording, own in zip(recordings, norms, strict=True):
+            recording.norms.append(own)
+        return result
+
+    steps = () if verified.stream is None else verified.stream.steps
+    output = verified.replay.follow(run, pixels, on_call, dict.fromkeys(steps, on_tokens))
+    traces = [recording.trace(keep_bytes) for recording in recordings]
+    return list(zip(output.split(1), traces, strict=True))
+
+
 def joint_bias(biases: list[torch.Tensor | None]) -> torch.Tensor | None:
     """The biases of all layers, ``"layer head query key"``, with a single layer if they are all equal."""
     first = next((bias for bias in biases if bias is not None), None)
@@ -124,9 +151,9 @@ def joint_bias(biases: list[torch.Tensor | None]) -> torch.Tensor | None:
 
 def pooling_weights(call: AttentionCall, verified: VerifiedModule) -> torch.Tensor:
     """The attention of the one query of a pooling, ``"head token"`` in the order of the layout."""
-    bias = call.head_bias()
     queries, keys = (precise(tensor[0].detach()) for tensor in (call.queries, call.keys))
-    weights = attention_weights(queries, keys, call.scale, None if bias is None else precise(bias.detach()))[:, 0]
+    bias = None if call.bias is None else call.bias.detach().to(queries).expand(1, *queries.shape[:-1], len(keys[0]))[0]
+    weights = attention_weights(queries, keys, call.scale, bias)[:, 0]
     if weights.shape[-1] < len(verified.places[0].index):
         # The query reads the patches only.
         return F.pad(weights, (verified.extra, 0))

@@ -62,7 +62,7 @@ class Replay:
         calls: for each call of attention, its parts: one, or heads that are calls of their own.
         output: of that picture.
         unknown: numbers of other products that have a number for each pair of tokens and reach the output.
-        shapes: of all calls, each compared with what the module computed.
+        shapes: of all calls, if each was compared with what the module computed.
     """
 
     program: Program
@@ -73,11 +73,11 @@ class Replay:
 
     @classmethod
     def of(cls, run: Run, pixels: torch.Tensor) -> Replay:
-        """The replay of a module, recorded on a picture ``"1 channel height width"``.
+        """The replay of a module, recorded on pictures ``"picture channel height width"``.
 
         Raises:
             ConfigError: its operations cannot be reported one by one, or one is a kernel that is not read; no attention
-                is observed, its weights are used in another way, or a number differs.
+                is observed, or its weights are used in another way.
         """
         finder = AttentionFinder()
         program, output = record(run, pixels, finder)
@@ -112,15 +112,24 @@ class Replay:
         if not calls:
             raise ConfigError("no attention was seen: the module has none, or a kernel or a sink that is not read")
         known = {step for parts in calls for part in parts for step in (part.step, part.scores)}
-        unknown = tuple(each for each in sorted(live - known) if _makes_pairs(program.steps[each], live))
+        return replace(
+            found, unknown=tuple(each for each in sorted(live - known) if _makes_pairs(program.steps[each], live))
+        )
+
+    def checked(self, pixels: torch.Tensor) -> Replay:
+        """The same with the shapes of its calls, on the picture on which it was recorded.
+
+        Raises:
+            ConfigError: a number differs.
+        """
         shapes: list[CallShape] = []
 
         def check(call: AttentionCall) -> torch.Tensor:
             shapes.append(_check_call(call))
             return call.output
 
-        check_output(output, found(pixels, check))
-        return replace(found, unknown=unknown, shapes=tuple(shapes))
+        check_output(self.output, self(pixels, check))
+        return replace(self, shapes=tuple(shapes))
 
     def __call__(
         self,
@@ -155,7 +164,7 @@ class Replay:
 
         Args:
             run: the module's forward pass.
-            pixels: ``"1 channel height width"``.
+            pixels: ``"picture channel height width"``.
             on_call: receives the calls in order; it returns the output of each.
             hooks: receive other results, by number of the step.
 

@@ -51,8 +51,7 @@ def marked_pass(
         layer = layers.get(number)
         if layer is None:
             return call.output
-        place, like = places[layer], call.output
-        call = place.by_window(call)
+        place = places[layer]
         parts = (place.sort_tokens(_digest(each)) for each in (call.queries, call.keys, call.values))
         digests.append(torch.stack([each[place.is_padded :] for each in parts]))
         pads = _digest(call.values)[place.pads]
@@ -67,7 +66,7 @@ def marked_pass(
         mask = torch.zeros(shape[0] * shape[2], dtype=torch.bool)
         mask[place.index[marks[layer]]] = True
         noise = torch.where(mask.view(shape[0], 1, shape[2], 1), MARK_SCALE * other, noise)
-        return place.from_windows(noise.to(call.values), like)
+        return noise.to(call.values)
 
     return on_call
 

@@ -66,9 +66,9 @@ class ResidualStream:
         return found
 
     def in_front(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A step's result as ``"1 token width"``."""
+        """A step's result as ``"picture token width"``."""
         if tensor.ndim == 2:
-            return tensor[None]
+            return tensor.unflatten(0, (-1, self.tokens))
         return tensor if tensor.shape[1] == self.tokens else tensor.transpose(0, 1)
 
     def given(self, program: Program, number: int, tokens: torch.Tensor) -> dict[int, Any]:
@@ -91,7 +91,8 @@ def find_stream(replay: Replay, tokens: int, calls: Sequence[int]) -> tuple[Resi
     """
     program = replay.program
     attention = [replay.last_step(call) for call in calls]
-    cuts = [number for number in program.cuts() if _holds(program.steps[number].shape, tokens)]
+    pictures = (program.steps[PICTURE].shape or (1,))[0]
+    cuts = [number for number in program.cuts() if _holds(program.steps[number].shape, pictures, tokens)]
     before = [number for number in cuts if number < attention[0]]
     ends = [_last(cuts, start, stop) for start, stop in pairwise(attention)]
     if not before or None in ends:
@@ -155,8 +156,8 @@ def _changed(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     return (precise(first) != precise(second)).any(-1)[0].cpu()
 
 
-def _holds(shape: tuple[int, ...] | None, tokens: int) -> bool:
-    return shape is not None and (shape[:-1] in ((1, tokens), (tokens, 1), (tokens,)))
+def _holds(shape: tuple[int, ...] | None, pictures: int, tokens: int) -> bool:
+    return shape is not None and shape[:-1] in ((pictures, tokens), (tokens, pictures), (pictures * tokens,))
 
 
 def _last(cuts: Sequence[int], start: int, stop: int) -> int | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -60,9 +59,7 @@ def ablation(
             return call.ablated_output(mask, key_bias(call, layer is not None))
         if layer is None or mask is None:
             return call.output
-        places = verified.places[layer]
-        output = replace(places.by_window(call), output=places.to_windows(call.output)).ablated_output(mask, None)
-        return places.from_windows(output, call.output)
+        return call.ablated_output(mask, None)
 
     return on_call
 

@@ -98,7 +98,7 @@ class VerifiedModule:
         kinds = dict[str, list[str]]()
         for call in self.others:
             shape = self.replay.shapes[call]
-            if shape.queries != shape.keys or shape.token_counts.isdisjoint(listed):
+            if shape.queries != shape.keys or shape.windows * shape.queries not in listed:
                 kinds.setdefault(f"among {shape.tokens}", []).append(str(call))
         parts = [f"{several(places, 6)} {kind}" for kind, places in kinds.items()]
         count = sum(map(len, kinds.values()))
@@ -201,7 +201,7 @@ def _verify_places(
         number = f"{len(between)} call{'s' if len(between) > 1 else ''} between them do{'es' * (len(between) == 1)} not"
         reasons = "padded windows, coarser keys or attention between channels"
         raise ConfigError(f"{patches}, but {number}, such as {between[0]}: {reasons}")
-    sizes = list(dict.fromkeys(replay.shapes[call].sizes(places[call].has_heads_first) for call in calls))
+    sizes = list(dict.fromkeys((shape.heads, shape.dim) for shape in map(replay.shapes.__getitem__, calls)))
     if len(sizes) > 1:
         kinds = " and ".join(f"{heads} heads of {dim} features" for heads, dim in sizes)
         raise ConfigError(

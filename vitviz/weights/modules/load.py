@@ -135,7 +135,7 @@ def _load(
     function, output, assumptions = choose_output(module, function, result, classes)
     noise = torch.randn(zeros.shape, generator=torch.Generator().manual_seed(0)).to(zeros)
     with observation_errors(name), torch.inference_mode(False), torch.no_grad():
-        replay = Replay.of(lambda pixels: primary_output(function(module, pixels.clone())), noise)
+        replay = Replay.of(lambda pixels: primary_output(function(module, pixels.clone())), noise).checked(noise)
     has_logits = isinstance(result, Mapping) and "logits" in result
     known_labels = () if tower is not None and labels is None else labels
     labelling = _find_labels(module, known_labels, output, has_logits, names_in_file)
