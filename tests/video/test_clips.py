@@ -475,15 +475,14 @@ def test_time_grows_with_the_frames_and_memory_does_not(growths: list[tuple[int,
 
 def test_a_clip_that_takes_too_long_is_ended(worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_clip(tmp_path / "clip.mp4", 24, (960, 720))
-    # short: nothing else has to happen meanwhile.
+    # The kernel looks at the timer when its clock ticks, which a child on a busy machine may miss now and then.
     limits = dataclasses.replace(isolated_clips.CLIP_LIMITS, cpu_seconds=0.001)
     monkeypatch.setattr(isolated_clips, "CLIP_LIMITS", limits)
     started = time.process_time() + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
-    with (
-        pytest.raises(ImageError, match=r"clip\.mp4: opening it takes more than 0\.001 seconds of a processor"),
-        isolated_clips.open_video(worker, path, path.name) as clip,
-    ):
-        clip.skip(16)
+    with pytest.raises(ImageError, match=r"clip\.mp4: opening it takes more than 0\.001 seconds of a processor"):
+        for _ in range(100):
+            with isolated_clips.open_video(worker, path, path.name) as clip:
+                clip.skip(16)
     assert time.process_time() + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - started < 10
 
 
