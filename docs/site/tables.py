@@ -8,9 +8,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import ByteSize
+
 import vitviz
 from vitviz import METHODS
 from vitviz.evaluation.probes import AXES, PROBES
+from vitviz.ui.holdings import STORES
+from vitviz.ui.server.settings import PREFIX, ServerSettings
 from vitviz.visualization import SCALES
 from vitviz.visualization.scales import AUTOMATIC
 
@@ -66,6 +70,24 @@ def axes() -> str:
     return _table(("axis", "what it counts"), [(f"`{name}`", counts) for name, counts in AXES.items()])
 
 
+def settings() -> str:
+    """The variables of the app, with their defaults."""
+    rows = []
+    for name, field in ServerSettings.model_fields.items():
+        default = field.default
+        if isinstance(default, ByteSize):
+            default = default.human_readable(separator=" ")
+        shown = "" if default is None else f"`{default}`"
+        rows.append((f"`{PREFIX}{name.upper()}`", shown, str(field.description)))
+    return _table(("variable", "default", "what it sets"), rows)
+
+
+def kept() -> str:
+    """What the app keeps for visitors, and what counts how much."""
+    rows = [(name, store.bound, store.counts) for name, store in STORES.items()]
+    return _table(("kept", "bound", "each counts"), rows)
+
+
 def _names(parameters: Iterable[Any]) -> str:
     return ", ".join(f"`{each.name}`" for each in parameters) or "–"
 
@@ -81,6 +103,8 @@ TABLES = (
     ("methods.md", "scales", scales),
     ("methods.md", "probes", probes),
     ("methods.md", "axes", axes),
+    ("hosting.md", "settings", settings),
+    ("hosting.md", "kept", kept),
 )
 
 

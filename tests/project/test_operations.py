@@ -42,7 +42,6 @@ from vitviz import Analysis, Model
 from vitviz.ui import build_demo, serve
 from vitviz.ui.app import App
 from vitviz.ui.server.settings import ServerSettings
-from vitviz.ui.server.settings import table as settings_table
 
 pytestmark = pytest.mark.process
 PAGE = (ROOT / "docs" / "hosting.md").read_text()
@@ -56,10 +55,6 @@ def between(name: str) -> str:
 
 
 # Statements of the page.
-
-
-def test_the_table_of_variables_is_that_of_the_code() -> None:
-    assert between("settings") == settings_table()
 
 
 def test_the_table_of_memory_is_what_its_command_prints(capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,6 +90,7 @@ TESTS: dict[str, dict[str, list[str]]] = {
         "ui/test_holdings.py": [
             "test_forty_visitors_keep_their_analyses_in_the_default",
             "test_one_visitors_analyses_drop_nobody_elses",
+            "test_stores_share_a_bound_and_what_can_be_computed_again_goes_first",
         ],
         "ui/test_runs.py": ["test_a_checkpoint_that_is_refused_gets_no_id"],
     },
@@ -223,7 +224,11 @@ TESTS: dict[str, dict[str, list[str]]] = {
     "What is kept is bounded": {
         "ui/test_holdings.py": [
             "test_defaults_are_shares_of_the_memory",
-            "test_what_can_be_computed_again_is_held_by_the_latest_only",
+            "test_what_can_be_computed_again_goes_first",
+        ],
+        "ui/test_stores.py": [
+            "test_every_store_of_the_app_is_in_the_table",
+            "test_no_store_is_made_that_is_not_in_the_table",
         ],
     },
     "What is computed is bounded": {

@@ -23,7 +23,7 @@ MOST = {
     "models": 2670,
     "system": 110,
     "training": 430,
-    "ui": 3440,
+    "ui": 3452,
     "video": 600,
     "visualization": 900,
     "vitviz": 200,

@@ -16,14 +16,14 @@ from PIL import Image
 import vitviz
 from tests.support.makers import MakeModel
 from tests.support.visits import by_visitor, on_loop
-from vitviz import Analysis, Model
+from vitviz import Model
 from vitviz.analysis.recomputable import kept_bytes
 from vitviz.attribution import METHODS
-from vitviz.ui.holdings import Holdings
+from vitviz.ui.holdings import Bound, Holdings
 from vitviz.ui.pictures import Upload
 from vitviz.ui.server.explorer_files import PAGE, PICTURE, ExplorerFiles
 from vitviz.ui.server.settings import ServerSettings
-from vitviz.ui.service import MAX_LATEST, AnalysisService
+from vitviz.ui.service import AnalysisService
 
 VISITORS, PICTURES = 40, 9
 
@@ -34,22 +34,22 @@ def kept(found: Holdings[int], *keys: str) -> str:
 
 def test_the_largest_holders_value_used_least_lately_goes_first() -> None:
     dropped: list[int] = []
-    found = Holdings[int](10, lambda value: value, dropped.append)
+    found = Holdings[int](Bound(10), "analyses", lambda value: value, dropped.append)
     for key, value, holder in (("a", 2, "anna"), ("b", 3, "ben"), ("c", 4, "ben")):
         found.put(key, value, holder)
     assert found.get("b") == 3
     found.put("d", 3, "carla")
-    assert dropped == [4] and found.total == 8 and kept(found, *"abcd") == "abd"
+    assert dropped == [4] and found.bound.total == 8 and kept(found, *"abcd") == "abd"
     # The newest stays, however large it is.
     found.put("e", 11, "anna")
-    assert kept(found, *"abcde") == "e" and found.total == 11
+    assert kept(found, *"abcde") == "e" and found.bound.total == 11
     found.put("e", 1, "anna")
     found.discard(lambda value: value == 1)
-    assert len(found) == found.total == 0
+    assert len(found) == found.bound.total == 0
 
 
 def test_of_equal_holders_the_value_used_least_lately_goes() -> None:
-    found = Holdings[int](4)
+    found = Holdings[int](Bound(4), "maps")
     for number in range(4):
         found.put(str(number), number, f"holder {number}")
     found.get("0")
@@ -58,8 +58,22 @@ def test_of_equal_holders_the_value_used_least_lately_goes() -> None:
     assert kept(found, *"0123456") == "0456"
 
 
+def test_stores_share_a_bound_and_what_can_be_computed_again_goes_first() -> None:
+    bound, dropped = Bound(10), list[str]()
+    kept = Holdings[str](bound, "analyses", lambda _: 3, dropped.append)
+    again = Holdings[str](bound, "gradients and matrices", lambda _: 2, dropped.append, goes_first=True)
+    for holdings, name, holder in ((kept, "a", "anna"), (kept, "b", "ben"), (again, "again b", "ben")):
+        holdings.put(name, name, holder)
+    kept.get("b")
+    kept.put("c", "c", "carla")
+    assert dropped == ["again b"] and bound.total == 9
+    again.put("again c", "again c", "carla")
+    # The newest stays, and whoever keeps most loses.
+    assert dropped == ["again b", "c"] and bound.total == 8
+
+
 def test_threads_keep_the_bound() -> None:
-    found = Holdings[int](100)
+    found = Holdings[int](Bound(100), "maps")
 
     def work(holder: int) -> bool:
         for number in range(300):
@@ -68,11 +82,11 @@ def test_threads_keep_the_bound() -> None:
 
     with ThreadPoolExecutor(8) as threads:
         assert all(threads.map(work, range(8)))
-    assert len(found) == found.total == 100
+    assert len(found) == found.bound.total == 100
 
 
 def test_who_sends_most_takes_from_nobody_else() -> None:
-    found = Holdings[str](10)
+    found = Holdings[str](Bound(10), "maps")
     theirs = [found.key(f"{visitor}'s {number}", visitor) for visitor in ("anna", "ben") for number in range(2)]
     for number in range(1000):
         found.key(f"flood {number}", "mallory")
@@ -81,30 +95,30 @@ def test_who_sends_most_takes_from_nobody_else() -> None:
 
 def test_the_newest_may_go_itself_where_it_is_too_large() -> None:
     dropped: list[str] = []
-    found = Holdings[str](10, lambda _: 3, dropped.append, keeps_newest=False)
+    found = Holdings[str](Bound(10), "analyses", lambda _: 3, dropped.append, keeps_newest=False)
     for name, holder in (("a", "anna"), ("b", "anna"), ("c", "anna"), ("d", "ben")):
         found.put(name, name, holder)
-    assert dropped == ["a"] and found.total == 9
+    assert dropped == ["a"] and found.bound.total == 9
     for size, gone, total in ((2, "ab", 8), (6, "abd", 3)):
         found.grow("d", size)
-        assert dropped == [*gone] and found.total == total
+        assert dropped == [*gone] and found.bound.total == total
     with pytest.raises(KeyError):
         found.grow("d", 1)
 
 
 def test_a_key_says_nothing_of_what_others_have() -> None:
-    found = Holdings[str](10)
+    found = Holdings[str](Bound(10), "maps")
     key = found.key("same", "anna")
     assert re.fullmatch(r"[\w-]{22}", key)
     assert found.key("same", "anna") == key != found.key("same", "ben")
-    assert Holdings[str](10).key("same", "anna") != key
+    assert Holdings[str](Bound(10), "maps").key("same", "anna") != key
     found.drop(key)
     assert found.get(key) is None
 
 
 def test_what_nobody_uses_is_dropped_after_a_while(clock: list[float]) -> None:
     dropped: list[str] = []
-    found = Holdings[str](10, on_drop=dropped.append)
+    found = Holdings[str](Bound(10), "maps", on_drop=dropped.append)
     for name in "ab":
         found.put(name, name, "anna")
     clock[0] += 50
@@ -114,7 +128,7 @@ def test_what_nobody_uses_is_dropped_after_a_while(clock: list[float]) -> None:
     assert dropped == ["b"]
     clock[0] += 50
     found.drop_unused(60)
-    assert dropped == ["b", "a"] and found.total == 0
+    assert dropped == ["b", "a"] and found.bound.total == 0
 
 
 # ---- what is nobody else's ----
@@ -130,10 +144,9 @@ def test_forty_visitors_keep_their_analyses_in_the_default(bundled: Model, monke
     analysis = vitviz.analyze(Image.new("RGB", (900, 600)), bundled)
 
     async def prepared(*given: object) -> Any:
-        return SimpleNamespace(resolution=None, fit="squash"), None, (900, 600), 0, 0.0
+        return (SimpleNamespace(resolution=None, fit="squash"), None, (900, 600), 0, 0.0), replace(analysis)
 
     monkeypatch.setattr(service, "_prepared", prepared)
-    monkeypatch.setattr("vitviz.ui.service._encoded", lambda *given: replace(analysis))
     upload, latest = Upload(Path("mine.png"), "mine.png"), dict[int, list[str]]()
 
     async def visit() -> None:
@@ -147,7 +160,7 @@ def test_forty_visitors_keep_their_analyses_in_the_default(bundled: Model, monke
                 service.cached(each)
 
     on_loop(visit())
-    assert service.cache.total <= service.cache.limit and len(service.cache) < PICTURES * VISITORS
+    assert service.memory.total <= service.memory.limit and len(service.cache) < PICTURES * VISITORS
     assert all(service.cache.get(uid) is not None for uids in latest.values() for uid in uids)
 
 
@@ -166,21 +179,20 @@ def test_one_visitors_analyses_drop_nobody_elses(make_model: MakeModel, picture:
     assert service.cache.get(theirs[-1]) is not None and service.cache.get(theirs[0]) is None
 
 
-def test_what_can_be_computed_again_is_held_by_the_latest_only(make_model: MakeModel, picture: Upload) -> None:
-    service = AnalysisService(make_model())
-
-    def held(analysis: Analysis) -> bool:
-        return bool(analysis._inputs)
-
+def test_what_can_be_computed_again_goes_first(make_model: MakeModel, picture: Upload) -> None:
+    model = make_model()
+    analysis = vitviz.analyze(picture.path, model)
+    size = kept_bytes(analysis) + 3 * 900 * 540
+    # Room for the three analyses, and for what one of them can compute again.
+    service = AnalysisService(model, ServerSettings(cache_bytes=3 * size + analysis.nbytes - kept_bytes(analysis)))
     analyses = []
-    for _ in range(MAX_LATEST + 2):
-        uid, analysis = on_loop(service.analyze(service.start, picture))
+    for _ in range(3):
+        uid, analysis = on_loop(service.analyze(model, picture))
         on_loop(service.heatmap(uid, METHODS["relevance"], {"target": 1}))
         analyses.append(analysis)
-    assert list(map(held, analyses)) == [False] * 2 + [True] * MAX_LATEST
-    before = analyses[0].relevance(1).values
-    assert kept_bytes(analyses[0]) < analyses[0].nbytes and before.isfinite().all()
-    assert service.cache.total == sum(map(kept_bytes, analyses))
+    assert [bool(analysis._inputs) for analysis in analyses] == [False, False, True]
+    assert len(service.cache) == 3 and service.memory.total <= service.memory.limit
+    assert analyses[0].relevance(1).values.isfinite().all()
 
 
 @pytest.mark.parametrize("name", [PICTURE, PAGE, "layer 0"])
@@ -218,6 +230,12 @@ def test_the_analyses_of_a_model_go_with_it(make_model: MakeModel, picture: Uplo
 
 def test_defaults_are_shares_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = ServerSettings(memory_bytes=8 * 2**30)
-    assert (settings.kept_analysis_bytes, settings.kept_model_bytes) == (2**30, 2 * 2**30)
-    with pytest.raises(vitviz.ConfigError, match=r"^VITVIZ_MEMORY_BYTES = 1,000: expected at least [\d,]+$"):
-        _ = ServerSettings(memory_bytes=1000).app_bytes
+    assert (settings.kept_bytes, settings.kept_model_bytes) == (2**30, 2 * 2**30)
+    # The app, what is kept and one picture that is opened must fit.
+    settings.check_memory(5 * 2**30)
+    with pytest.raises(
+        vitviz.ConfigError, match=r"^VITVIZ_MEMORY_BYTES = 8,589,934,592: expected at least 9,1[\d,]+: "
+    ):
+        settings.check_memory(6 * 2**30)
+    with pytest.raises(vitviz.ConfigError, match=r"^VITVIZ_MEMORY_BYTES = '1 MiB': expected "):
+        ServerSettings.of({"VITVIZ_MEMORY_BYTES": "1 MiB"})

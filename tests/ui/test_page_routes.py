@@ -28,13 +28,13 @@ from vitviz.errors.kinds import VitvizError
 from vitviz.ui import facts, page_routes
 from vitviz.ui.explorer.app import static_version
 from vitviz.ui.handlers import Handlers
+from vitviz.ui.holdings import FILE_BYTES
 from vitviz.ui.image_bytes import as_png
 from vitviz.ui.packs import pack
 from vitviz.ui.page_routes import PageRoutes
 from vitviz.ui.previews import Previews
 from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.explanations import HANDLERS
-from vitviz.ui.server.files import MIN_BYTES
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import PageState
 from vitviz.weights import resources
@@ -264,11 +264,11 @@ def test_one_range_or_several_of_a_file_are_served(
 def test_an_upload_for_which_there_is_no_room_is_refused_and_leaves_nothing(
     client: TestClient, service: AnalysisService, tmp_path: Path
 ) -> None:
-    service.folder.sizes.limit = MIN_BYTES + 5
+    service.folder.sizes.bound.limit = FILE_BYTES + 5
     form = {"files": {"files": ("a.png", b"123456")}}
     for address, options in [("/upload", {"content": b"123456"}), ("/gradio_api/upload", form)]:
         refused = client.post(address, **options)
         assert refused.status_code == 507 and "no room for more files of yours" in refused.json()["detail"]
         assert list(tmp_path.iterdir()) == []
-        assert service.folder.sizes.total == 0
+        assert service.folder.sizes.bound.total == 0
     assert client.post("/upload", content=b"12345").status_code == 200

@@ -475,7 +475,7 @@ def test_time_grows_with_the_frames_and_memory_does_not(growths: list[tuple[int,
 
 def test_a_clip_that_takes_too_long_is_ended(worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_clip(tmp_path / "clip.mp4", 24, (960, 720))
-    # The kernel looks at the timer when its clock ticks, which a child on a busy machine may miss now and then.
+    # short: the kernel looks at the timer when its clock ticks, and one of a hundred children meets a tick.
     limits = dataclasses.replace(isolated_clips.CLIP_LIMITS, cpu_seconds=0.001)
     monkeypatch.setattr(isolated_clips, "CLIP_LIMITS", limits)
     started = time.process_time() + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])

@@ -12,8 +12,7 @@ def kept_bytes(analysis: Analysis) -> int:
     return replace(analysis, trace=replace(analysis.trace, keep_bytes=0)).nbytes
 
 
-def drop_recomputable(analysis: Analysis | None) -> None:
+def drop_recomputable(analysis: Analysis) -> None:
     """Drop the gradients and the fused attention matrices that an analysis holds; its next map computes them again."""
-    if analysis is not None:
-        analysis._inputs.clear()
-        analysis.trace._cached_fused.clear()
+    analysis._inputs.clear()
+    analysis.trace._cached_fused.clear()

@@ -57,9 +57,16 @@ def has_room(nbytes: int) -> bool:
         import resource
 
         limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
-        resident, shared = map(int, Path("/proc/self/statm").read_text().split()[1:3])
-        return limit == resource.RLIM_INFINITY or (resident - shared) * resource.getpagesize() + nbytes <= limit
+        return limit == resource.RLIM_INFINITY or used_memory() + nbytes <= limit
     return True
+
+
+def used_memory() -> int:
+    """How many bytes this process uses, without those that it shares; 0 on a system that does not say it."""
+    with suppress(FileNotFoundError):
+        resident, shared = map(int, Path("/proc/self/statm").read_text().split()[1:3])
+        return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+    return 0
 
 
 def control_groups(root: Path, controller: str) -> Iterator[Path]:

@@ -1,4 +1,7 @@
-"""What is kept for visitors, within a bound."""
+"""What is kept for visitors. The table says what counts how much; over its bound, whoever keeps most loses the oldest.
+
+So whoever keeps at most an equal share loses nothing for what others send.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,47 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Generic, TypeVar
+from itertools import islice
+from typing import Any, Generic, NamedTuple, TypeVar
 
 Value = TypeVar("Value")
 
 
-@dataclass
+class Store(NamedTuple):
+    """A row of the table of what is kept.
+
+    Args:
+        bound: which it counts against.
+        counts: what each value counts.
+        least: of each value.
+    """
+
+    bound: str
+    counts: str
+    least: int = 0
+
+
+# A key, its place in memory, and the names and numbers under it.
+ROW_BYTES = 2**12
+# A file has a folder besides, and takes time to delete.
+FILE_BYTES = 2**18
+MEMORY, DISK, MODELS, ANALYSIS = "memory", "disk", "memory for models", "their analysis"
+STORES = {
+    "analyses": Store(MEMORY, "queries, keys, the picture and the model's input"),
+    "gradients and matrices": Store(MEMORY, "what the latest analyses can compute again: it goes first"),
+    "previews of links": Store(MEMORY, "their bytes and 4 KiB", ROW_BYTES),
+    "names of examples' analyses": Store(MEMORY, "4 KiB", ROW_BYTES),
+    "names of pictures": Store(MEMORY, "4 KiB", ROW_BYTES),
+    "lengths of clips": Store(MEMORY, "4 KiB", ROW_BYTES),
+    "files": Store(DISK, "their bytes, also while they arrive, and 256 KiB", FILE_BYTES),
+    "models": Store(MODELS, "the weights of those that the owner opens in the page"),
+    "names of models": Store(MODELS, "the settings with which they were opened and 4 KiB", ROW_BYTES),
+    "maps": Store(ANALYSIS, "one of 16", 1),
+    "likeness targets": Store(ANALYSIS, "one of 8", 1),
+}
+
+
+@dataclass(eq=False)
 class Entry(Generic[Value]):
     """What is kept under a key.
 
@@ -28,35 +66,67 @@ class Entry(Generic[Value]):
 
     value: Value
     holder: str
-    size: int
-    used: float
+    size: int = 0
+    used: float = 0.0
+
+
+Place = tuple["Holdings[Any]", Hashable]
+"""Where a value is kept."""
+
+
+class Bound:
+    """The bound of several holdings together. Safe between threads.
+
+    Args:
+        limit: of the sum of their sizes.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.lock, self.held = limit, threading.RLock(), Counter[str]()
+        # Of each holder, the least recently used first: what goes before the rest, and the rest.
+        self.order: dict[str, tuple[OrderedDict[Place, Entry[Any]], ...]] = {}
+
+    @property
+    def total(self) -> int:
+        """The sum of the sizes."""
+        return self.held.total()
+
+    def first(self, but: Place | None = None) -> Place | None:
+        """What goes first: what whoever keeps most used least lately."""
+        oldest = [
+            (-self.held[holder], entry.used, place)
+            for holder, orders in self.order.items()
+            for place, entry in islice((item for order in orders for item in order.items() if item[0] != but), 1)
+        ]
+        return min(oldest, key=lambda each: each[:2])[2] if oldest else None
 
 
 class Holdings(Generic[Value]):
-    """Values by key. At the bound, the largest holder's least recently used value goes first. Safe between threads.
-
-    So whoever sends more than fits takes it from nobody else.
+    """Values by key, one row of :data:`STORES`. Safe between threads.
 
     Args:
-        limit: bound on the sum of the sizes.
-        size: of a new value; each counts as 1 by default.
+        bound: theirs, which other holdings may share.
+        store: the name of the row.
+        size: of a new value; by default the least of the row.
         on_drop: called with each value that goes.
         keeps_newest: whether the value that was put or grew last stays even if it is larger than the bound.
+        goes_first: whether its values go before all others of the same holder.
     """
 
     def __init__(
         self,
-        limit: int,
-        size: Callable[[Value], int] = lambda _: 1,
+        bound: Bound,
+        store: str,
+        size: Callable[[Value], int] = lambda _: 0,
         on_drop: Callable[[Value], object] = lambda _: None,
         *,
         keeps_newest: bool = True,
+        goes_first: bool = False,
     ) -> None:
-        self.limit, self._size, self._on_drop, self._keeps_newest = limit, size, on_drop, keeps_newest
-        # The least recently used first.
-        self._entries: OrderedDict[Hashable, Entry[Value]] = OrderedDict()
-        self._held: Counter[str] = Counter()
-        self._lock, self._secret = threading.Lock(), secrets.token_bytes(32)
+        self.bound, self.store, self.goes_first = bound, STORES[store], goes_first
+        self._size, self._on_drop, self._keeps_newest = size, on_drop, keeps_newest
+        self._entries: dict[Hashable, Entry[Value]] = {}
+        self._secret = secrets.token_bytes(32)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -64,18 +134,15 @@ class Holdings(Generic[Value]):
     def __contains__(self, key: Hashable) -> bool:
         return key in self._entries
 
-    @property
-    def total(self) -> int:
-        """The sum of the sizes."""
-        return self._held.total()
-
     def put(self, key: Hashable, value: Value, holder: str = "") -> None:
         """Keep a value, in the place of an earlier one of the key; values without a holder have one together."""
-        with self._lock:
+        with self.bound.lock:
             self._pop([key])
-            self._entries[key] = Entry(value, holder, 0, 0.0)
-            dropped = self._grow(key, self._size(value))
-        self._let_go(dropped)
+            self._entries[key] = Entry(value, holder)
+            orders = self.bound.order.setdefault(holder, (OrderedDict(), OrderedDict()))
+            orders[not self.goes_first][self, key] = self._entries[key]
+            dropped = self._grow(key, self.store.least + self._size(value))
+        _let_go(dropped)
 
     def key(self, value: Value, holder: str) -> str:
         """The key of a value of this holder, which nobody can guess, and which equal values share."""
@@ -90,58 +157,64 @@ class Holdings(Generic[Value]):
         Raises:
             KeyError: it is no longer kept.
         """
-        with self._lock:
+        with self.bound.lock:
             dropped = self._grow(key, size)
-        self._let_go(dropped)
+        _let_go(dropped)
 
     def get(self, key: Hashable) -> Value | None:
         """The value of a key, which counts as used; None if there is none."""
-        with self._lock:
+        with self.bound.lock:
             return self._use(key).value if key in self._entries else None
 
     def drop(self, key: Hashable) -> None:
         """Keep a value no longer, if it is kept."""
-        with self._lock:
+        with self.bound.lock:
             self._pop([key])
 
     def drop_unused(self, seconds: float) -> None:
         """Let all values go that nobody has used for so long."""
-        with self._lock:
+        with self.bound.lock:
             limit = time.monotonic() - seconds
-            dropped = self._pop([key for key, entry in self._entries.items() if entry.used <= limit])
-        self._let_go(dropped)
+            dropped = [*self._pop([key for key, entry in self._entries.items() if entry.used <= limit])]
+        _let_go(dropped)
 
     def discard(self, is_superfluous: Callable[[Value], bool]) -> None:
         """Keep all values no longer of which this is true."""
-        with self._lock:
+        with self.bound.lock:
             self._pop([key for key, entry in self._entries.items() if is_superfluous(entry.value)])
-
-    def _let_go(self, values: Iterable[Value]) -> None:
-        # It may take long, or ask these holdings.
-        for value in values:
-            self._on_drop(value)
 
     def _use(self, key: Hashable) -> Entry[Value]:
         entry = self._entries[key]
         entry.used = time.monotonic()
-        self._entries.move_to_end(key)
+        self.bound.order[entry.holder][not self.goes_first].move_to_end((self, key))
         return entry
 
-    def _grow(self, key: Hashable, size: int) -> list[Value]:
-        entry, dropped = self._use(key), list[Value]()
+    def _grow(self, key: Hashable, size: int) -> list[Drop]:
+        entry, dropped = self._use(key), list[Drop]()
         entry.size += size
-        self._held[entry.holder] += size
-        while self.total > self.limit:
-            others = [other for other in self._entries if other != key or not self._keeps_newest]
-            if not others:
+        self.bound.held[entry.holder] += size
+        while self.bound.total > self.bound.limit:
+            first = self.bound.first((self, key) if self._keeps_newest else None)
+            if first is None:
                 break
-            # Of holders of as much, the one of the least recently used value.
-            dropped += self._pop([max(others, key=lambda other: self._held[self._entries[other].holder])])
+            dropped += first[0]._pop([first[1]])
         return dropped
 
-    def _pop(self, keys: Iterable[Hashable]) -> list[Value]:
-        entries = [self._entries.pop(key) for key in keys if key in self._entries]
-        for entry in entries:
-            self._held[entry.holder] -= entry.size
-        self._held += Counter()
-        return [entry.value for entry in entries]
+    def _pop(self, keys: Iterable[Hashable]) -> list[Drop]:
+        entries = [(key, self._entries.pop(key)) for key in keys if key in self._entries]
+        for key, entry in entries:
+            del self.bound.order[entry.holder][not self.goes_first][self, key]
+            self.bound.held[entry.holder] -= entry.size
+            if not any(self.bound.order[entry.holder]):
+                del self.bound.order[entry.holder], self.bound.held[entry.holder]
+        return [(self._on_drop, entry.value) for _, entry in entries]
+
+
+Drop = tuple[Callable[[Any], object], Any]
+"""What to call with a value that went."""
+
+
+def _let_go(dropped: Iterable[Drop]) -> None:
+    # It may take long, or ask these holdings.
+    for on_drop, value in dropped:
+        on_drop(value)

@@ -8,7 +8,6 @@ sent to it once.
 from __future__ import annotations
 
 import atexit
-import ctypes
 import io
 import itertools
 import os
@@ -47,10 +46,6 @@ ZERO_GPU = "SPACES_ZERO_GPU"
 GPU = "cuda"
 # The time of a loan: moving the weights, and a forward pass of the largest input.
 LOAN_SECONDS = 20
-# The stack of a thread, enough for a thousand Python functions that call each other.
-STACK_BYTES = 2**21
-# An option of glibc, the number of heaps that threads share, and its value here.
-M_ARENA_MAX, HEAPS = -8, 2
 # Two cores take a second for fewer operations: less than waiting for a GPU, and without using up anybody's loans.
 MIN_GPU_FLOPS = 150e9
 
@@ -67,7 +62,6 @@ def set_up_process(threads: int | None = None, memory_bytes: int | None = None) 
     require_forks()
     hide_memory()
     limit_threads(threads)
-    limit_stacks()
     if memory_bytes is not None:
         limit_memory(memory_bytes)
     # In a shared folder, one process may delete files that another is serving.
@@ -122,19 +116,6 @@ def limit_threads(threads: int | None = None) -> int:
     with suppress(RuntimeError):
         torch.set_num_interop_threads(count)
     return count
-
-
-def limit_stacks() -> None:
-    """Have threads take less memory, those of torch, too: the limit of memory counts all that they reserve."""
-    threading.stack_size(STACK_BYTES)
-    # A system's C library may have no such calls.
-    with suppress(AttributeError):
-        c, attributes = ctypes.CDLL(None), ctypes.create_string_buffer(256)
-        c.pthread_attr_init(attributes)
-        c.pthread_attr_setstacksize(attributes, ctypes.c_size_t(STACK_BYTES))
-        c.pthread_setattr_default_np(attributes)
-        # Each thread that frees a large block would keep it in a heap of its own.
-        c.mallopt(M_ARENA_MAX, HEAPS)
 
 
 def limit_memory(nbytes: int) -> None:

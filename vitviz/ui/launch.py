@@ -11,6 +11,7 @@ from typing import Any
 
 from vitviz.errors.extras import needs
 from vitviz.errors.kinds import ConfigError
+from vitviz.system.machine import used_memory
 from vitviz.ui.app import App
 from vitviz.ui.environment import IN_USE, hidden_environment, listening_address
 from vitviz.ui.server.connections import set_connections
@@ -33,7 +34,7 @@ def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any)
 
     Raises:
         ConfigError: the environment asks for an MCP server, whose package is not installed, nobody can listen at this
-            address, or the system does not keep the limits of processes that open files there.
+            address, the app has too little memory, or the system does not keep the limits of processes that open files.
     """
     host, port = listening_address(options.pop("server_name", None), options.pop("server_port", None))
     # Gradio would end with a traceback.
@@ -42,6 +43,7 @@ def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any)
     # It logs what a client sends.
     logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
     settings, service = demo.server_settings, demo.handlers.service
+    settings.check_memory(used_memory())
     service.share(settings.is_shared(host, has_tunnel=bool(options.get("share"))))
     if not IS_LINUX and not quiet:
         print("this system has no limit of memory for the processes that open files")

@@ -16,7 +16,7 @@ from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError
 from vitviz.errors.messages import listing
 from vitviz.images.preprocessing import Fit
 from vitviz.models.targets import Target
-from vitviz.ui.holdings import Holdings
+from vitviz.ui.holdings import Bound, Holdings
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import Report, no_report
 from vitviz.visualization.heatmaps import Heatmap
@@ -136,8 +136,8 @@ class Origin:
     resolution: int | str | None
     pixels: int | None
     hidden_share: float = 0.0
-    maps: Holdings[Heatmap] = field(default_factory=lambda: Holdings(MAX_MAPS))
-    likenesses: Holdings[Target] = field(default_factory=lambda: Holdings(MAX_LIKENESSES))
+    maps: Holdings[Heatmap] = field(default_factory=lambda: Holdings(Bound(MAX_MAPS), "maps"))
+    likenesses: Holdings[Target] = field(default_factory=lambda: Holdings(Bound(MAX_LIKENESSES), "likeness targets"))
     flip: dict[str, Any] = field(default_factory=dict)
 
 

@@ -11,12 +11,11 @@ from urllib.parse import unquote
 from vitviz.errors.kinds import ImageError, MethodError
 from vitviz.errors.messages import legible, quote
 from vitviz.images.colours import ColorProfile
-from vitviz.ui.holdings import Holdings
+from vitviz.ui.holdings import Bound, Holdings
 from vitviz.weights import resources
 
 EXAMPLES = ("chelsea.jpg", "coffee.jpg", "flower.jpg", "perch.jpg", "rocket.jpg", "astronaut.jpg", "chart.png")
 PICTURE_ID = re.compile(r"[\w-]{22}", re.ASCII)
-MAX_KEPT = 10_000
 # The longest name of a file on common file systems.
 MAX_NAME_CHARS = 255
 EXPECTED_FILE = "expected a file that was uploaded here; gradio_client uploads with handle_file(PATH)"
@@ -82,10 +81,14 @@ def upload_of(value: object, field: str = "image") -> Upload:
 
 
 class Pictures:
-    """The latest uploaded pictures, for links, by ids that are the only way to them."""
+    """Uploaded pictures, for links, by ids that are the only way to them.
 
-    def __init__(self) -> None:
-        self._uploads: Holdings[Upload] = Holdings(MAX_KEPT)
+    Args:
+        memory: the bound of what is remembered.
+    """
+
+    def __init__(self, memory: Bound) -> None:
+        self._uploads = Holdings[Upload](memory, "names of pictures")
 
     def id(self, upload: Upload, visitor: str = "") -> str:
         """The name of a picture in states and links: ``example:NAME`` or ``picture:ID``."""

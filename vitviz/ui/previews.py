@@ -18,11 +18,12 @@ from vitviz.ui.holdings import Holdings
 from vitviz.ui.links import read_link
 from vitviz.ui.normalize import normalize, normalize_input, parameters_of
 from vitviz.ui.progress_reports import ExpiredError, Report, no_report
+from vitviz.ui.server.line import current_visitor
 from vitviz.ui.service import LARGE_FLOPS, AnalysisService
 from vitviz.ui.state import TOKEN_METHOD, PageState, View
 from vitviz.ui.studies import flip
 
-SIZE, MAX_PREVIEWS = (1200, 630), 256
+SIZE = 1200, 630
 # The colours of the page's stage, and of a covered square; and the probability from which the page's sentence is sure.
 STAGE, COVER, SURE = "#0b0d12", "#7c7c7c", 0.5
 
@@ -44,7 +45,7 @@ class Previews:
 
     def __init__(self, service: AnalysisService) -> None:
         self._service = service
-        self._cache: Holdings[Any] = Holdings(MAX_PREVIEWS)
+        self._cache = Holdings[Any](service.memory, "previews of links", lambda found: len(found or ""))
 
     async def _link_view(self, query: str) -> LinkView | None:
         """What a link shows of an example with the app's own model, at the cost of a small analysis and a quick map."""
@@ -78,7 +79,7 @@ class Previews:
         if (found := self._cache.get(key)) is None:
             with suppress(VitvizError, ExpiredError):
                 found = await getattr(self, f"_{kind}")(link_view)
-                self._cache.put(key, found)
+                self._cache.put(key, found, current_visitor())
         return found
 
     async def _sentence(self, link_view: LinkView) -> str:

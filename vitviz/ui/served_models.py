@@ -10,14 +10,13 @@ from vitviz.attention.precision import PRECISIONS, Precision
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import choices
 from vitviz.models.vit import VisionTransformer
-from vitviz.ui.holdings import Holdings
+from vitviz.ui.holdings import Bound, Holdings
 from vitviz.ui.models import ModelChoice, menu, model_name, open_choice
 from vitviz.ui.progress_reports import Report, no_report
 from vitviz.ui.server.line import Line, Once, current_visitor
 from vitviz.ui.server.settings import ServerSettings
 from vitviz.weights import BUNDLED, Model, load, open_snapshot
 
-MAX_OWN = 1000
 OWN_EXPIRED = "This checkpoint is no longer kept on this server: open it again under Model."
 
 
@@ -44,8 +43,9 @@ class Models:
         self, start: Model, server_settings: ServerSettings, others: Sequence[str], on_drop: Callable[[Model], object]
     ) -> None:
         self.start, self.is_shared = start, server_settings.is_shared()
-        self.kept: Holdings[Model] = Holdings(server_settings.kept_model_bytes, lambda model: model.nbytes, on_drop)
-        self.own: Holdings[ModelChoice] = Holdings(MAX_OWN)
+        bound = Bound(server_settings.kept_model_bytes)
+        self.kept = Holdings[Model](bound, "models", lambda model: model.nbytes, on_drop)
+        self.own = Holdings[ModelChoice](bound, "names of models", lambda choice: len(repr(choice)))
         self.named, self._sources = dict[str, Model](), dict[str, str]()
         self._operators = dict[ModelChoice, Model]()
         for source in others:
@@ -86,7 +86,7 @@ class Models:
         def opened(report: Report) -> Model:
             if run is not None and choice.step is not None:
                 return self._like_start(open_snapshot(run, choice.step))
-            return self._like_start(open_choice(choice, report, self.kept.limit))
+            return self._like_start(open_choice(choice, report, self.kept.bound.limit))
 
         model = await self._line.run(opened, report)
         self.kept.put(choice, model, current_visitor())

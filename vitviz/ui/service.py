@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
-from weakref import ReferenceType, WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.costs import cost_of
@@ -25,7 +25,7 @@ from vitviz.images.preprocessing import Fit, PreparedImage
 from vitviz.models.targets import Target, TargetChoice
 from vitviz.progress import Progress
 from vitviz.ui.facts import MIN_VISIBLE_SHARE
-from vitviz.ui.holdings import Holdings
+from vitviz.ui.holdings import Bound, Holdings
 from vitviz.ui.hosting import forward
 from vitviz.ui.models import ModelChoice, Origin, source_of
 from vitviz.ui.normalize import resolution_step
@@ -51,8 +51,6 @@ CANVAS_SIDE = 900
 LARGE_FLOPS = 150e9
 # A backward pass costs as much as two forward passes.
 GRADIENT_PASSES = 3
-# Analyses that keep gradients and fused attention, and remembered analyses of examples.
-MAX_LATEST, MAX_EXAMPLES = 8, 1000
 # Of its own work, after which the request of a stranger ends at its next report.
 RUN_SECONDS = 120.0
 NO_WORDS = "This model reads texts, not classes: write what the map is about, or choose a picture to compare with"
@@ -84,18 +82,29 @@ class AnalysisService:
         self.worker = worker or shared_worker()
         # ZeroGPU must see the decorated functions before launch.
         self.forward = forward()
-        self.cache: Holdings[Analysis] = Holdings(self.server_settings.kept_analysis_bytes, kept_bytes)
+        self.memory = Bound(self.server_settings.kept_bytes)
+        self.cache = Holdings[Analysis](
+            self.memory, "analyses", kept_bytes, lambda analysis: self._latest.drop(id(analysis))
+        )
         # Ids of the analyses of examples, which are nobody's own.
-        self._examples: Holdings[str] = Holdings(MAX_EXAMPLES)
+        self._examples = Holdings[str](self.memory, "names of examples' analyses")
         # Those that may keep what they can compute again.
-        self._latest = Holdings[ReferenceType[Analysis]](MAX_LATEST, on_drop=lambda of: drop_recomputable(of()))
+        self._latest = Holdings[Analysis](
+            self.memory,
+            "gradients and matrices",
+            lambda analysis: analysis.nbytes - kept_bytes(analysis),
+            drop_recomputable,
+            goes_first=True,
+        )
         # Model, picture and latest results of each analysis.
         self.origins: WeakKeyDictionary[Analysis, Origin] = WeakKeyDictionary()
-        self.pictures = Pictures()
+        self.pictures = Pictures(self.memory)
         self.folder = Folder(self.server_settings.files_bytes, self.server_settings.keep_seconds)
         # What takes long waits apart, and what takes milliseconds waits for neither.
         self.short, self.long, self.quick = Line(places=2), Line(places=2, is_long=True), Line(places=8)
-        self.uploaded = UploadedPictures(self.worker, self.short, self.long, self.server_settings.clip_limits)
+        self.uploaded = UploadedPictures(
+            self.worker, self.short, self.long, self.memory, self.server_settings.clip_limits
+        )
         self.explorer_files = ExplorerFiles(self.uploaded, self.folder, self.long, self.quick)
         self.under_way = UnderWay()
 
@@ -111,7 +120,8 @@ class AnalysisService:
 
     def _forget_model(self, model: Model) -> None:
         # Each of its analyses keeps it in memory.
-        self.cache.discard(lambda analysis: analysis.model is model)
+        for holdings in (self.cache, self._latest):
+            holdings.discard(lambda analysis: analysis.model is model)
 
     async def analyze(
         self,
@@ -146,11 +156,11 @@ class AnalysisService:
         if uid is not None and analysis is not None and analysis.model is model:
             return uid, analysis
         whole = show_whole and fit is None and model.preprocessing.fit == "crop"
-        encoder, prepared, size, flops, hidden = await self._prepared(
-            model, upload, fit, resolution, report, max_flops, whole
+        (encoder, prepared, size, _, hidden), analysis = await self._prepared(
+            model, upload, fit, resolution, report, max_flops, whole, _encoded_if_small
         )
-        line = self.long if flops > LARGE_FLOPS else self.short
-        analysis = await line.run(partial(_encoded, encoder, prepared), report)
+        if analysis is None:
+            analysis = await self.long.run(partial(_encoded, encoder, prepared), report)
         uid = secrets.token_urlsafe(16)
         used = encoder.fit or model.preprocessing.fit
         self.origins[analysis] = Origin(choice, upload, size, used, resolution, encoder.resolution, hidden)
@@ -168,8 +178,12 @@ class AnalysisService:
         report: Report,
         max_flops: float = math.inf,
         show_whole: bool = False,
-    ) -> ModelInput:
-        """The picture as the model's input. It is decoded once: what the crop would hide follows from its size."""
+        then: Callable[[ModelInput, Report], Analysis | None] = lambda *_: None,
+    ) -> tuple[ModelInput, Analysis | None]:
+        """The picture as the model's input, and what is made of it in the same turn.
+
+        It is decoded once: what the crop would hide follows from its size.
+        """
 
         def model_input(picture: OpenPicture | ExamplePicture) -> ModelInput:
             pixels, step, max_bytes = resolution, resolution_step(model), self.server_settings.analysis_bytes
@@ -191,7 +205,7 @@ class AnalysisService:
             prepared = picture.model_input(encoder.preprocessing, *patch, encoder.fit, CANVAS_SIDE)
             return encoder, prepared, picture.size, cost.flops, hidden
 
-        return await self.uploaded.opened(upload, model_input, report)
+        return await self.uploaded.opened(upload, model_input, report, lambda made, report: (made, then(made, report)))
 
     def cached(self, uid: object) -> Analysis:
         """The analysis of an id.
@@ -249,7 +263,8 @@ class AnalysisService:
                 return work(analysis, report)
             finally:
                 # It may hold gradients now, in the place of one that was used earlier.
-                self._latest.put(id(analysis), ref(analysis))
+                if uid in self.cache:
+                    self._latest.put(id(analysis), analysis, current_visitor())
 
         return await line.run(use, report)
 
@@ -318,8 +333,8 @@ class AnalysisService:
         if request.picture is not None:
             report(ProgressReport("Analysing the other picture"))
             upload = self.pictures.upload(request.picture) if isinstance(request.picture, str) else request.picture
-            prepared = await self._prepared(model, upload, origin.fit, origin.resolution, report)
-            other, name = prepared[1], upload.name
+            (_, other, *_), _ = await self._prepared(model, upload, origin.fit, origin.resolution, report)
+            name = upload.name
 
         def compute(analysis: Analysis, report: Report) -> Target:
             target = likeness_target(analysis.model.network, other or analysis.prepared, request.patch, name)
@@ -327,6 +342,12 @@ class AnalysisService:
             return target
 
         return await self.run(self.pass_line(self.cached(uid)), uid, compute, report)
+
+
+def _encoded_if_small(model_input: ModelInput, report: Report) -> Analysis | None:
+    """The analysis, unless it shall wait with long work. A second turn would wait for all visitors once more."""
+    encoder, prepared, _, flops, _ = model_input
+    return None if flops > LARGE_FLOPS else _encoded(encoder, prepared, report)
 
 
 def _encoded(encoder: Encoder, prepared: PreparedImage, report: Report) -> Analysis:

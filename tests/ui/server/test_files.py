@@ -9,15 +9,16 @@ import pytest
 
 from tests.support.visits import by_visitor
 from vitviz.errors.kinds import LimitError
+from vitviz.ui.holdings import FILE_BYTES
 from vitviz.ui.server import files
-from vitviz.ui.server.files import MIN_BYTES, Folder, own_folder
+from vitviz.ui.server.files import Folder, own_folder
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
     """Room for four small files."""
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    return Folder(4 * MIN_BYTES + 100, 60)
+    return Folder(4 * FILE_BYTES + 100, 60)
 
 
 def test_who_fills_the_disk_loses_their_own_files(folder: Folder) -> None:
@@ -41,16 +42,16 @@ def test_what_is_being_written_counts_and_ends_when_there_is_no_room(folder: Fol
         pytest.raises(LimitError, match="no room for more files of yours"),
         folder.new("large.bin") as file,
     ):
-        file.write(bytes(3 * MIN_BYTES))
+        file.write(bytes(3 * FILE_BYTES))
         with by_visitor("10.0.0.1"):
             mine = folder.keep(bytes(100), "cat.png")
         file.write(b"1")
     assert mine.is_file() and list(folder.path.iterdir()) == [mine.parent]
     with pytest.raises(LimitError), folder.borrow() as grow:
-        grow(4 * MIN_BYTES)
+        grow(4 * FILE_BYTES)
     with folder.borrow() as grow:
-        grow(MIN_BYTES)
-    assert folder.sizes.total == MIN_BYTES + 100
+        grow(FILE_BYTES)
+    assert folder.sizes.bound.total == FILE_BYTES + 100
 
 
 def test_a_file_in_use_is_not_old(folder: Folder, clock: list[float]) -> None:
@@ -78,7 +79,7 @@ def test_files_that_gradio_writes_grow_old_in_a_folder_of_ones_own_only(
     own = own_folder(tmp_path) / files.FILES
     for path in (own, tmp_path / "shared"):
         monkeypatch.setenv("GRADIO_TEMP_DIR", str(path))
-        folder = Folder(4 * MIN_BYTES, 60)
+        folder = Folder(4 * FILE_BYTES, 60)
         (path / "hash").mkdir()
         (path / "hash" / "picture.png").write_bytes(bytes(100))
         for _ in range(2):

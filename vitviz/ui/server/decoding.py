@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from PIL import Image
 
@@ -15,7 +15,7 @@ from vitviz.errors.messages import plain
 from vitviz.images.isolated_pictures import LIMITS, OpenPicture, UnopenedPicture, unopened_picture
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing
-from vitviz.ui.holdings import Holdings
+from vitviz.ui.holdings import Bound, Holdings
 from vitviz.ui.image_bytes import as_png
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ProgressReport, Report, no_report
@@ -29,8 +29,8 @@ Result = TypeVar("Result")
 
 # Pictures that are larger or slower, in seconds of a processor, wait with long work.
 LARGE_PIXELS, SHORT_SECONDS = 16_000_000, 1.5
-# Remembered clips, and the frames after which a request that counts them may give up.
-MAX_CLIPS, COUNT_BATCH = 256, 64
+# The frames after which a request that counts those of a clip may give up.
+COUNT_BATCH = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,25 +70,33 @@ class UploadedPictures:
     Args:
         worker: decodes them.
         short, long: where small pictures wait, and where large and slow ones and clips do.
+        memory: the bound of what is remembered.
         clip_limits: of clips.
     """
 
-    def __init__(self, worker: Worker, short: Line, long: Line, clip_limits: ClipLimits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self, worker: Worker, short: Line, long: Line, memory: Bound, clip_limits: ClipLimits = DEFAULT_LIMITS
+    ) -> None:
         self.worker, self.clip_limits = worker, clip_limits
-        self._clips: Holdings[ClipFacts] = Holdings(MAX_CLIPS)
+        self._clips = Holdings[ClipFacts](memory, "lengths of clips")
         self._counting: Once[ClipFacts] = Once()
         # A large picture may take half a gigabyte, a clip a minute; others wait for neither.
         self._short, self._long = short, long
 
     async def opened(
-        self, upload: Upload, use: Callable[[OpenPicture | ExamplePicture], Result], report: Report = no_report
-    ) -> Result:
-        """What a function makes of an open picture.
+        self,
+        upload: Upload,
+        use: Callable[[OpenPicture | ExamplePicture], Result],
+        report: Report = no_report,
+        then: Callable[[Result, Report], Any] = lambda result, _: result,
+    ) -> Any:
+        """What a function makes of an open picture, and what another makes of that in the same turn.
 
         Args:
             upload: the file.
             use: the function.
-            report: receives how many pictures come first.
+            report: receives how many pictures come first, and the progress.
+            then: the other, when the picture is closed; by default, nothing is made of it.
 
         Raises:
             ImageError: as :func:`vitviz.open_image`, or the file is no longer kept.
@@ -96,11 +104,11 @@ class UploadedPictures:
         line = self._short if upload.frame is None else self._long
         with _expiry_explained(upload):
             try:
-                return await line.run(lambda _: self._use(upload, use, line), report)
+                return await line.run(lambda report: then(self._use(upload, use, line), report), report)
             except (_LargePictureError, ImageError) as error:
                 if line is self._long or not (isinstance(error, _LargePictureError) or error.is_over_limit):
                     raise
-                return await self._long.run(lambda _: self._use(upload, use, self._long), report)
+                return await self._long.run(lambda report: then(self._use(upload, use, self._long), report), report)
 
     async def clip(self, upload: Upload, report: Report = no_report) -> ClipFacts:
         """The facts of a clip, whose frames are counted by decoding all of them once.

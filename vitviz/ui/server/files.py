@@ -21,7 +21,7 @@ from typing import BinaryIO
 from gradio.utils import get_upload_folder
 
 from vitviz.errors.kinds import LimitError
-from vitviz.ui.holdings import Holdings
+from vitviz.ui.holdings import Bound, Holdings
 from vitviz.ui.server.line import current_visitor
 from vitviz.ui.server.log import LOGGER, log_unexpected
 
@@ -33,8 +33,6 @@ with suppress(ImportError):
 _OWN: set[Path] = set()
 # File systems count bytes, of which a letter may have four.
 MAX_NAME_BYTES = 120
-# What a file counts at least: its folder, its place in memory, and the time to delete it.
-MIN_BYTES = 2**18
 # The interval at which unused files are deleted.
 SWEEP_SECONDS = 60.0
 # The system's command outlives this process, for which deleting many files would take too long.
@@ -83,9 +81,8 @@ class Folder:
         self.keep_seconds = keep_seconds
         self.path.mkdir(0o700, parents=True, exist_ok=True)
         # What the files take, by the names of their folders.
-        self.sizes: Holdings[str] = Holdings(
-            max_bytes or shutil.disk_usage(self.path).free // 2, lambda _: 0, self._delete, keeps_newest=False
-        )
+        bound = Bound(max_bytes or shutil.disk_usage(self.path).free // 2)
+        self.sizes = Holdings[str](bound, "files", on_drop=self._delete, keeps_newest=False)
 
     @property
     def path(self) -> Path:
@@ -108,7 +105,7 @@ class Folder:
         with self._share() as token:
             path = self.path / token / legal
             try:
-                self._grow(token, MIN_BYTES)
+                self._grow(token, 0)
                 path.parent.mkdir(0o700, parents=True)
                 # No other user of the machine may read it.
                 with open(path, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
@@ -278,4 +275,4 @@ def _lock(folder: Path) -> int | None:
 
 
 def _size(path: Path) -> int:
-    return MIN_BYTES + sum(each.stat().st_size for each in [path, *path.rglob("*")])
+    return sum(each.stat().st_size for each in [path, *path.rglob("*")])

@@ -29,6 +29,8 @@ Result = TypeVar("Result")
 POLL_SECONDS = 0.5
 # The most of these reports a second, of a whole line.
 MAX_REPORTS = 200
+# Visitors of whom a line knows when they were served.
+MAX_SERVED = 4096
 # Of the processes that open files for long work.
 MAX_NICENESS = 19
 # Beyond the limit of memory torch ends the process where it finds none for a thread, and the event loop stalls. So what
@@ -108,7 +110,7 @@ class Line:
             self._free -= 1
         else:
             await self._wait(_Ticket(visitor, next(self._numbers), loop.create_future()), report)
-        self._served[visitor] = time.monotonic()
+        self._serve(visitor)
         context = contextvars.copy_context()
         context.run(NICENESS.set, self._niceness)
         job = self._threads.submit(context.run, self._begin, work, report)
@@ -161,6 +163,13 @@ class Line:
         ticket = min(self._waiting, key=self._order)
         self._waiting.remove(ticket)
         ticket.turn.set_result(None)
+
+    def _serve(self, visitor: str) -> None:
+        """Remember that a visitor has been served now, and forget one who was so long ago."""
+        self._served.pop(visitor, None)
+        self._served[visitor] = time.monotonic()
+        if len(self._served) > MAX_SERVED:
+            del self._served[next(iter(self._served))]
 
     def _order(self, ticket: _Ticket) -> tuple[float, int]:
         return self._served.get(ticket.visitor, 0.0), ticket.number

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, ValidationError
-from pydantic.fields import FieldInfo
 
 from vitviz.analysis.encoder import MAX_BYTES
 from vitviz.errors.kinds import ConfigError
+from vitviz.images.isolated_pictures import LIMITS
 from vitviz.system.machine import memory
 from vitviz.ui.environment import LOOPBACK as LOOPBACK_HOSTS
 from vitviz.ui.server.hosts import SPACE_ID, frame_source, host_pattern, proxy_name
@@ -19,8 +19,8 @@ from vitviz.video.facts import ClipLimits
 from vitviz.weights import BUNDLED, ZOO
 
 PREFIX = "VITVIZ_"
-# The share of the machine's memory that the app takes by default, and the least with which it starts.
-MEMORY_SHARE, MIN_BYTES = 0.75, 2 * 2**30
+# The share of the machine's memory that the app takes by default.
+MEMORY_SHARE = 0.75
 FRAMES_A_SECOND = 60
 # Former variables, and what says now what they said.
 FORMER = {
@@ -52,8 +52,8 @@ class ServerSettings(BaseModel):
     )
     cache_bytes: Bytes | None = Field(
         default=None,
-        description="analyses that are kept in memory, of all visitors together; an eighth of the app's memory if "
-        "unset",
+        description="[what is kept in memory](#what-is-kept) for all visitors together; an eighth of the app's memory "
+        "if unset",
     )
     model_bytes: Bytes | None = Field(
         default=None,
@@ -81,6 +81,7 @@ class ServerSettings(BaseModel):
     )
     memory_bytes: Bytes | None = Field(
         default=None,
+        ge=2**30,
         description="memory of the app with the processes that open pictures; three quarters of the memory of the "
         "machine or the container if unset",
     )
@@ -120,20 +121,30 @@ class ServerSettings(BaseModel):
 
     @property
     def app_bytes(self) -> int:
-        """The memory of the app.
-
-        Raises:
-            ConfigError: it is too little.
-        """
-        total = self.memory_bytes or int(MEMORY_SHARE * memory())
-        if total < MIN_BYTES:
-            raise ConfigError(f"{PREFIX}MEMORY_BYTES = {total:,}: expected at least {MIN_BYTES:,}")
-        return total
+        """The memory of the app."""
+        return self.memory_bytes or int(MEMORY_SHARE * memory())
 
     @property
-    def kept_analysis_bytes(self) -> int:
-        """The bound on the analyses that are kept."""
+    def kept_bytes(self) -> int:
+        """The bound on what is kept in memory for visitors."""
         return self.cache_bytes or self.app_bytes // 8
+
+    def check_memory(self, used_bytes: int) -> None:
+        """Check that the app, what it keeps, and one picture that arrives fit into its memory together.
+
+        Args:
+            used_bytes: by the app with its models.
+
+        Raises:
+            ConfigError: they do not.
+        """
+        needed = used_bytes + self.kept_bytes + LIMITS.memory_bytes
+        if needed > self.app_bytes:
+            raise ConfigError(
+                f"{PREFIX}MEMORY_BYTES = {self.app_bytes:,}: expected at least {needed:,}: {used_bytes:,} for the app "
+                f"with its models, {self.kept_bytes:,} for what is kept ({PREFIX}CACHE_BYTES) and "
+                f"{LIMITS.memory_bytes:,} for a picture that is opened"
+            )
 
     @property
     def kept_model_bytes(self) -> int:
@@ -170,19 +181,3 @@ class ServerSettings(BaseModel):
             if "byte_size" in error["type"]:
                 reason = "expected a size above 0, such as 512 MiB or 4 GiB"
             raise ConfigError(f"{variable} = {error['input'][:40]!r}: {reason}") from None
-
-
-def table() -> str:
-    """All variables with their defaults, in Markdown."""
-    rows = ["| variable | default | what it sets |", "| --- | --- | --- |"]
-    for name, field in ServerSettings.model_fields.items():
-        rows.append(f"| `{PREFIX}{name.upper()}` | {_shown(field)} | {field.description} |")
-    return "\n".join(rows)
-
-
-def _shown(field: FieldInfo) -> str:
-    """The default of a setting as its variable would have it, in Markdown."""
-    default = field.default
-    if isinstance(default, ByteSize):
-        default = default.human_readable(separator=" ")
-    return "" if default is None else f"`{default}`"
