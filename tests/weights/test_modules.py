@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,10 @@ from einops import rearrange
 from torch import nn
 
 import vitviz
-from tests.support.modules import LABELS, SIZE, OwnViT, load_own
+from tests.support.modules import LABELS, SIZE, OwnViT, load_own, picture
 from vitviz import Preprocessing, VitvizError
+from vitviz.progress import Progress
+from vitviz.weights.modules.load import PASSES
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +33,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "few labels": ({"labels": ["a"]}, r"OwnViT: an output of shape \(1, 5\) for 1 labels; expected 'batch class', .*"),
     "one text": ({"labels": "abcde"}, "labels = 'abcde': expected a name for each class from 0 on, .*"),
     "a gap": ({"labels": {0: "a", 2: "b"}}, "labels = .*: expected a name for each class from 0 on, .*"),
-    "heads": ({"heads": 3}, "heads: a module says itself; expected device, normalisation, .*"),
+    "heads": ({"heads": 3}, "heads: a module says itself; expected device, report, normalisation, .*"),
     "precision": ({"precision": "bfloat16"}, "precision: a module says itself; .*"),
     "verify": ({"verify": True}, "verify: a module says itself; .*"),
     "device": ({"device": "nowhere"}, "device 'nowhere': this machine has none of this name; .*"),
@@ -220,3 +224,28 @@ def test_the_part_of_a_model_that_takes_pictures_is_named() -> None:
     with pytest.raises(VitvizError, match=r"vitviz\.load\(module\.model\.visual_encoder\)"):
         load_own(module)
     assert load_own(module.get_submodule("model.visual_encoder")).labels == LABELS
+
+
+# While a module is watched.
+
+
+def test_the_progress_of_watching_is_reported() -> None:
+    reports: list[Progress] = []
+    model = load_own(OwnViT(), report=reports.append)
+    assert [each.done for each in reports] == [*range(1, len(reports) + 1)] and len(reports) > 10
+    assert {each.total for each in reports} == {PASSES} and reports[-1].done <= PASSES
+    before = len(reports)
+    vitviz.analyze(picture(), model).rollout()
+    model.network.output(torch.randn(1, 3, *SIZE), "features")
+    assert len(reports) == before
+
+
+def test_a_terminal_shows_a_bar_from_the_first_second_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    for is_terminal, seconds in ((True, 0.3), (True, 1e-6), (False, 0.3)):
+        clock, screen = itertools.count(0, seconds), io.StringIO()
+        screen.isatty = lambda shown=is_terminal: shown  # type: ignore[method-assign]
+        monkeypatch.setattr("sys.stderr", screen)
+        monkeypatch.setattr("tqdm.std.time", lambda clock=clock: next(clock))
+        load_own(OwnViT())
+        is_shown = is_terminal and seconds > 0.1
+        assert ("watching OwnViT" in screen.getvalue() and "/25" in screen.getvalue()) == is_shown

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +43,13 @@ ALLOWED_OVERRIDES = ("normalisation", "image_size", "patch_size", "architecture"
 SAFE_KINDS = ("safetensors", "sharded safetensors")
 
 
-def read_by_package(path: Path, stated: Stated, name: str | None = None, device: str | torch.device = "cpu") -> Reading:
+def read_by_package(
+    path: Path,
+    stated: Stated,
+    name: str | None = None,
+    device: str | torch.device = "cpu",
+    report: Callable[[Any], None] | None = None,
+) -> Reading:
     """Read a checkpoint with the package that the files beside it name, and watch the model.
 
     Args:
@@ -51,6 +57,7 @@ def read_by_package(path: Path, stated: Stated, name: str | None = None, device:
         stated: by the user; of facts, those in :data:`ALLOWED_OVERRIDES`.
         name: of the model; by default, the name of the file.
         device: where the model runs.
+        report: as :func:`vitviz.weights.modules.load_module` takes it.
 
     Raises:
         CheckpointError: no package is named, or it is not installed; the weights are not safetensors, or the
@@ -91,7 +98,7 @@ def read_by_package(path: Path, stated: Stated, name: str | None = None, device:
             "name": name or Path(file.name).stem,
             "names_in_file": find_class_names(file.entries or file.metadata),
         }
-        model = load_module(module, preprocessing=rule, **facts)
+        model = load_module(module, preprocessing=rule, report=report, **facts)
     except VitvizError as error:
         raise type(error)(f"{file.name}: opened by {reference.title}: {error}") from None
     card = {**model.card, "engine": f"{reference.title}, watched"}

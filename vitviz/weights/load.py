@@ -18,7 +18,6 @@ from vitviz.models.config import FinalNorm
 from vitviz.models.pooling import PoolingName
 from vitviz.models.positions import PositionRule
 from vitviz.models.probability import Probability
-from vitviz.progress import DownloadProgress
 from vitviz.weights.bundled import BUNDLED
 from vitviz.weights.metadata.normalisations import Normalisation
 from vitviz.weights.model import EngineName, Forward, Labels, Model
@@ -39,7 +38,7 @@ def load(
     family: str | None = None,
     device: str | torch.device | None = None,
     precision: Precision | None = None,
-    report: Callable[[DownloadProgress], None] | None = None,
+    report: Callable[[Any], None] | None = None,
     ignore: Sequence[str] = (),
     max_bytes: int | None = None,
     architecture: str | None = None,
@@ -73,8 +72,8 @@ def load(
 
     A module (of timm, transformers, torchvision, open_clip or your own class) is not changed. Its attention is watched
     during its own forward pass and checked against what the module computes. If the module does not state something, an
-    error asks for it by name. For a module, only ``device``, ``normalisation``, ``image_size``, ``patch_size``,
-    ``probability``, and ``preprocessing`` to ``engine`` apply.
+    error asks for it by name. For a module, only ``device``, ``report``, ``normalisation``, ``image_size``,
+    ``patch_size``, ``probability``, and ``preprocessing`` to ``engine`` apply.
 
     Args:
         source: the name of a bundled or published checkpoint (``"dino_vits16"``; ``vitviz models`` lists them), a hub
@@ -85,7 +84,8 @@ def load(
         device: where the model runs, such as ``"cuda"``; images are moved to it. The default is the CPU, or for a
             module the device that it is on.
         precision: of its layers: ``"float32"``, the default, ``"bfloat16"`` or ``"float16"``. A module keeps its own.
-        report: receives the progress of a download, in place of the bars of the hub's client.
+        report: receives the :class:`vitviz.progress.DownloadProgress` of a download, and the
+            :class:`vitviz.progress.Progress` of watching a module or a package's model, in place of bars.
         ignore: patterns of keys and settings to leave out: ``["head.*", "config.json:model_args.foo"]``.
         max_bytes: memory that its network may take; by default, any. Layers that share a tensor in the file take
             memory for a tensor each.
@@ -159,9 +159,9 @@ def load(
     }
     if isinstance(source, nn.Module):
         shared = {name: facts.pop(name) for name in SHARED}
-        of_checkpoints = {**facts, "family": family, "precision": precision, "report": report}
+        of_checkpoints = {**facts, "family": family, "precision": precision}
         of_checkpoints |= {"ignore": ignore or None, "max_bytes": max_bytes, "verify": verify or None}
-        names = ", ".join(("device", *shared, *of_modules, "engine"))
+        names = ", ".join(("device", "report", *shared, *of_modules, "engine"))
         _refuse(of_checkpoints, f"a module says itself; expected {names}")
         from vitviz.weights.modules.load import load_module
 
@@ -169,7 +169,7 @@ def load(
             raise ConfigError(
                 f"engine {engine!r}: a module is watched; the file of its state_dict() opens as a checkpoint"
             )
-        return load_module(source, device=device, **shared, **of_modules)
+        return load_module(source, device=device, report=report, **shared, **of_modules)
     _refuse(of_modules, "of a module in memory alone; a checkpoint says it itself")
     # Not before a checkpoint is opened: families and formats are a good part of what `import vitviz` would take.
     from vitviz.weights.overrides import Stated

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -76,7 +77,7 @@ def read_source(
     *,
     device: str | torch.device | None = None,
     precision: Precision | None = None,
-    report: Callable[[DownloadProgress], None] | None = None,
+    report: Callable[[Any], None] | None = None,
     verify: bool = False,
     engine: str | None = None,
 ) -> Reading:
@@ -88,7 +89,7 @@ def read_source(
         word("engine", engine, ENGINES, ConfigError)
     place = _find(source, report)
     with place.errors():
-        reading = _read_with_engine(place, place.complete(stated), engine, target_device)
+        reading = _read_with_engine(place, place.complete(stated), engine, target_device, report)
     reading = replace(reading, model=place.label(reading.model))
     model = reading.model
     if verify:
@@ -142,7 +143,9 @@ def _find(source: str | os.PathLike[str], report: Callable[[DownloadProgress], N
     return Place(user_path(source))
 
 
-def _read_with_engine(place: Place, stated: Stated, engine: str | None, device: torch.device) -> Reading:
+def _read_with_engine(
+    place: Place, stated: Stated, engine: str | None, device: torch.device, report: Callable[[Any], None] | None
+) -> Reading:
     """Read with vitviz's own network or, if it has none, with the package that the files name."""
     if engine != "module":
         try:
@@ -155,11 +158,11 @@ def _read_with_engine(place: Place, stated: Stated, engine: str | None, device: 
     from vitviz.weights.by_package import names_package, read_by_package
 
     if engine == "module":
-        return read_by_package(place.path, stated, place.name, device)
+        return read_by_package(place.path, stated, place.name, device, report)
     if not names_package(place.path, stated):
         raise refusal
     try:
-        return read_by_package(place.path, stated, place.name, device)
+        return read_by_package(place.path, stated, place.name, device, report)
     except VitvizError as error:
         error_type = UnknownFamilyError if isinstance(error, CheckpointError) else type(error)
         raise error_type(f"{refusal}; {error}") from None

@@ -223,6 +223,8 @@ def check(seed: int) -> None:
     model, module, options = opened(seed)
     pixels = torch.randn(1, 3, options["rows"] * PATCH, options["columns"] * PATCH)
     encoding = model.network.encode(pixels)
+    together = model.network.encode(torch.cat([torch.randn(3, *pixels.shape[1:]), pixels]))
+    torch.testing.assert_close(together.logits[-1:], encoding.logits, atol=1e-3, rtol=1e-3)
     reference = network_of(options | {"is reference": True}, seed).double().requires_grad_(True)
     logits = reference(pixels.double())
     trace, extra = encoding.traces[0], options["extra"]
@@ -236,8 +238,9 @@ def check(seed: int) -> None:
     relevance = torch.eye(options["count"], dtype=torch.float64)
     for layer, block in enumerate(reference.blocks):
         weights = block.weights[0].detach()[:, order][:, :, order]
-        difference = float((trace.weights(layer).double() - weights).abs().max())
-        assert difference <= TOLERANCE, f"layer {layer}: weights differ by {difference:.2g}: {options}"
+        for each in (trace, together.traces[-1]):
+            difference = float((each.weights(layer).double() - weights).abs().max())
+            assert difference <= TOLERANCE, f"layer {layer}: weights differ by {difference:.2g}: {options}"
         gradient = block.weights.grad[0][:, order][:, :, order]
         relevance = relevance + (weights * gradient).clamp(min=0).mean(0) @ relevance
     if options["block"] == "in place":

@@ -74,12 +74,14 @@ class Program:
         constants: tensors that no step made.
         output: reference to the module's output.
         order: numbers of the steps in an order in which they can be run.
+        on_run: called before each run, for a progress bar.
     """
 
     steps: list[Step]
     constants: list[torch.Tensor]
     output: Result
     order: list[int]
+    on_run: Callable[[], Any] = field(default=lambda: None, repr=False)
 
     def needed(self, wanted: Collection[int], given: Collection[int] = ()) -> set[int]:
         """The steps on which some depend, with these, and without those behind given results."""
@@ -120,6 +122,7 @@ class Program:
             hooks: functions that may replace results, by number of the step.
             also: numbers of other steps to run, whose results are not kept.
         """
+        self.on_run()
         hooks, keep = hooks or {}, {each.step for each in wanted}
         needed = self.needed([*also, *keep], given)
         order = [number for number in self.order if number in needed]

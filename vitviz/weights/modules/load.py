@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import product
 from pathlib import PurePath
@@ -22,6 +24,7 @@ from vitviz.models.watched.network import WatchedNetwork
 from vitviz.models.watched.outputs import first_output, is_vector, observation_errors, primary_output
 from vitviz.models.watched.replay import Replay
 from vitviz.models.watched.state import check_device, check_state, device_of, dtype_of
+from vitviz.progress import Progress
 from vitviz.weights.architectures import architecture_of_module
 from vitviz.weights.metadata.classes import read_labels
 from vitviz.weights.model import Forward, Labels, Model
@@ -52,15 +55,20 @@ from vitviz.weights.overrides import names_of_labels
 from vitviz.weights.read import summarise
 
 Value = TypeVar("Value")
+# About as many passes as it takes to verify a module.
+PASSES = 25
 
 
-def load_module(module: nn.Module, *, name: str | None = None, **stated: Any) -> Model:
+def load_module(
+    module: nn.Module, *, name: str | None = None, report: Callable[[Progress], None] | None = None, **stated: Any
+) -> Model:
     """A module as a model.
 
     The module's attention is watched during its own forward pass. The module is not changed.
 
-    The other arguments are those of :func:`vitviz.load`; ``name`` replaces the module's own name, and
-    ``names_in_file`` are the names of classes in the file of its weights.
+    The other arguments are those of :func:`vitviz.load`; ``name`` replaces the module's own name, ``report`` receives
+    how many of about :data:`PASSES` passes are done, in place of a bar after a second, and ``names_in_file`` are the
+    names of classes in the file of its weights.
 
     Raises:
         ConfigError: the module does not state something necessary; it is in a state in which it cannot be watched; or
@@ -71,14 +79,25 @@ def load_module(module: nn.Module, *, name: str | None = None, **stated: Any) ->
     module = unwrap(module)
     name = name or module_name(module)
     try:
-        return _load(module, name, **stated)
+        with _bar(name) if report is None else nullcontext(report) as shown:
+            return _load(module, name, shown, **stated)
     except (ConfigError, ImageError) as error:
         raise _with_architecture(module, name, error) from None
+
+
+@contextmanager
+def _bar(name: str) -> Iterator[Callable[[Progress], Any]]:
+    """A function that shows progress on a terminal, after a second."""
+    from tqdm import tqdm
+
+    with tqdm(desc=f"watching {name}", total=PASSES, delay=1, disable=None, leave=False) as bar:
+        yield lambda progress: bar.update(progress.done - bar.n)
 
 
 def _load(
     module: nn.Module,
     name: str,
+    report: Callable[[Progress], Any],
     device: str | torch.device | None = None,
     preprocessing: Any = None,
     box: Any = None,
@@ -135,7 +154,10 @@ def _load(
     function, output, assumptions = choose_output(module, function, result, classes)
     noise = torch.randn(zeros.shape, generator=torch.Generator().manual_seed(0)).to(zeros)
     with observation_errors(name), torch.inference_mode(False), torch.no_grad():
-        replay = Replay.of(lambda pixels: primary_output(function(module, pixels.clone())), noise).checked(noise)
+        replay = Replay.of(lambda pixels: primary_output(function(module, pixels.clone())), noise)
+        done = itertools.count(1)
+        replay.program.on_run = lambda: report(Progress(min(next(done), PASSES), PASSES))
+        replay = replay.checked(noise)
     has_logits = isinstance(result, Mapping) and "logits" in result
     known_labels = () if tower is not None and labels is None else labels
     labelling = _find_labels(module, known_labels, output, has_logits, names_in_file)
@@ -174,6 +196,7 @@ def _load(
         return WatchedNetwork(module, ModuleFacts(name, *facts), replay)
 
     network = _first(watch, patches)
+    replay.program.on_run = lambda: None
     shown = network.facts.patch_size
     prepared, source, is_default = prepare(size, shown, channels) or preparation
     if is_default:

@@ -39,12 +39,8 @@ def split_texts(
             raise ConfigError(f"tokenizer: the module reads no texts; {expected}")
         return module, None, ()
     tokenizer = tokenizer or getattr(preprocessing, "tokenizer", None)
-    is_assumed = tokenizer is None and package_of(module) == "open_clip" and _vocabulary(network) == CLIP_VOCABULARY
+    vocabulary = getattr(getattr(module, "token_embedding", None), "num_embeddings", None)
+    is_assumed = tokenizer is None and package_of(module) == "open_clip" and vocabulary == CLIP_VOCABULARY
     if is_assumed:
         tokenizer = clip_tokenizer(network.context_length)
     return visual if is_open_clip else module, tower_of(module, tokenizer), (ASSUMED,) * is_assumed
-
-
-def _vocabulary(network: Any) -> int | None:
-    embedding = getattr(network, "token_embedding", None)
-    return getattr(embedding, "num_embeddings", None)
