@@ -85,8 +85,8 @@ def open_picture(name: str, content: bytes) -> object:
     with tempfile.TemporaryDirectory() as folder, no_failure():
         path = Path(folder, "file")
         path.write_bytes(content)
-        arguments = (path, name, None, "apply")
-        with isolated_pictures.unopened(worker(), reader, arguments, name, isolated_pictures.LIMITS) as picture:
+        arguments, limits = (name, None, "apply"), isolated_pictures.LIMITS
+        with isolated_pictures.unopened(worker(), reader, open(path, "rb"), arguments, name, limits) as picture:
             return len(picture.decode().png())
 
 

@@ -63,7 +63,8 @@ TESTS: dict[str, dict[str, list[str]]] = {
         "ui/server/test_connections.py": [
             "test_a_connection_on_which_nothing_is_asked_ends",
             "test_the_limit_of_descriptors_is_raised",
-        ]
+        ],
+        "ui/test_launch.py": ["test_limits_and_descriptors_are_there_before_the_first_connection"],
     },
     "A visitor has 40 requests under way": {
         "ui/server/test_requests.py": ["test_one_visitor_has_so_many_requests_under_way_and_the_next_wait"],
@@ -81,7 +82,7 @@ TESTS: dict[str, dict[str, list[str]]] = {
             "test_work_is_done_once_for_all_who_ask_meanwhile",
         ],
         "ui/server/test_fair_queue.py": ["test_after_one_who_calls_more_than_there_are_places_others_are_next"],
-        "worker/test_worker.py": ["test_children_share_the_processor_by_their_priorities_and_have_no_terminal"],
+        "worker/test_worker.py": ["test_children_share_the_processor_by_their_priorities_and_hear_no_keys"],
     },
     "A shared app ends work that takes more than two minutes": {
         "ui/server/test_line.py": ["test_work_of_strangers_ends_at_a_report_after_its_time"]
@@ -164,10 +165,21 @@ TESTS: dict[str, dict[str, list[str]]] = {
     "So many children at once": {
         "ui/server/test_line.py": ["test_who_waits_has_no_thread_and_hears_how_many_come_first"]
     },
+    "A child reads its file and reaches nothing else": {
+        "worker/test_worker.py": [
+            "test_a_child_reads_its_own_file_and_reaches_no_other",
+            "test_a_child_of_root_is_another_user",
+            "test_a_child_without_a_wall_opens_no_file_and_the_start_says_so",
+        ],
+        "ui/test_launch.py": ["test_without_a_wall_the_app_says_so_once"],
+    },
+    "An answer is no larger than its picture": {
+        "worker/test_worker.py": ["test_an_answer_larger_than_its_picture_is_refused"]
+    },
     "A child finds no secrets": {
         "worker/test_worker.py": [
             "test_a_child_finds_no_secrets",
-            "test_children_share_the_processor_by_their_priorities_and_have_no_terminal",
+            "test_children_share_the_processor_by_their_priorities_and_hear_no_keys",
         ]
     },
     "A child ends when its visitor, the app or the fork server is gone": {

@@ -12,11 +12,14 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from gradio.http_server import Server
+from uvicorn import Config
 
 from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import quote
 from vitviz.ui import launch
 from vitviz.ui.environment import listening_address
+from vitviz.ui.server import connections
 from vitviz.ui.server.hosts import HostRules
 from vitviz.ui.server.rule import RequestError
 from vitviz.ui.server.settings import ServerSettings
@@ -27,8 +30,7 @@ PROXIES = {"http_proxy": "http://127.0.0.1:9", "ALL_PROXY": "socks5://127.0.0.1:
 @pytest.fixture(autouse=True)
 def _nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "shared_worker", lambda: SimpleNamespace(start=lambda: None))
-    monkeypatch.setattr(launch, "set_connections", lambda *_: None)
-    monkeypatch.setattr(launch, "check_limits", lambda _: None)
+    monkeypatch.setattr(launch, "check_limits", lambda _: True)
 
 
 def demo_of(start: Callable[..., Any] = lambda **_: (None, "", None)) -> Any:
@@ -160,6 +162,34 @@ def test_without_a_limit_of_memory_the_app_says_so(
     monkeypatch.setattr(launch, "IS_LINUX", False)
     assert launch.serve(demo_of()) == ""
     assert "no limit of memory" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("is_walled", [True, False])
+def test_without_a_wall_the_app_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_walled: bool
+) -> None:
+    monkeypatch.setattr(launch, "check_limits", lambda _: is_walled)
+    assert launch.serve(demo_of()) == ""
+    assert capsys.readouterr().out.count("Linux 5.13 or newer with Landlock") == (not is_walled)
+
+
+def test_limits_and_descriptors_are_there_before_the_first_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+    monkeypatch.setattr(launch, "check_limits", lambda _: steps.append("limits") or True)
+    monkeypatch.setattr(connections, "raise_descriptors", lambda: steps.append("descriptors"))
+    monkeypatch.setattr(
+        Server, "run_in_thread", lambda server: steps.append("impatient" if server.config.loaded else "as it is")
+    )
+
+    def start(**_: Any) -> tuple[None, str, None]:
+        Server(Config(None)).run_in_thread()
+        return None, "", None
+
+    launch.serve(demo_of(start), quiet=True)
+    assert steps == ["limits", "descriptors", "impatient"]
+    # Other servers of this process are as they were.
+    Server(Config(None)).run_in_thread()
+    assert steps[3:] == ["as it is"]
 
 
 @pytest.mark.parametrize(

@@ -492,7 +492,7 @@ def test_an_invalid_answer_of_a_child_is_not_believed(
     path = write_clip(tmp_path / "clip.mp4", 3)
     with isolated_clips.open_video(worker, path, path.name) as clip:
         for answer, size in (({}, 4608), ({"ticks": "0"}, 4608), ({"ticks": -5}, 4608), ({"ticks": 0}, 4607)):
-            monkeypatch.setattr(clip._child, "part", lambda _, part=(answer, bytes(size)): part)
+            monkeypatch.setattr(clip._child, "part", lambda *_, part=(answer, bytes(size)): part)
             with pytest.raises(ImageError, match="gave no answer; expected a whole file"):
                 clip.read()
         monkeypatch.setattr(clip._child, "part", lambda _: ({"skipped": 3}, b""))

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import mmap
 import os
+import resource
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from vitviz.worker import child
+
+PTRACE_SEIZE = 0x4206
 
 
 def misbehave(ask: Any, kind: str, *arguments: Any) -> Iterator[Any]:
@@ -36,17 +45,82 @@ def misbehave(ask: Any, kind: str, *arguments: Any) -> Iterator[Any]:
     if kind == "write a file":
         Path(arguments[0]).write_text("x")
     if kind == "look around":
-        read: dict[str, str] = {}
-        for name in ("environ", "mem", "cmdline"):
-            try:
-                with open(f"/proc/{arguments[0]}/{name}", "rb") as file:
-                    read[name] = file.read(9).decode()
-            except OSError as error:
-                read[name] = type(error).__name__
-        status = Path("/proc/self/status").read_text()
-        yield {"environment": dict(os.environ), "read": read, "no new privileges": "NoNewPrivs:\t1" in status}, b""
+        yield {"environment": dict(os.environ), "no new privileges": ctypes.CDLL(None).prctl(39, 0, 0, 0, 0)}, b""
     while kind == "answer":
         yield {"twice": 2 * ask()}, b""
+
+
+def attack(ask: Any, own: IO[bytes], others: str, pid: int, port: int) -> Iterator[Any]:
+    """A reader that tries all that its wall forbids.
+
+    Args:
+        own: the file that it may read.
+        others: another file, of the same visitor or of somebody else.
+        pid: of the app.
+        port: at which it listens.
+
+    Yields:
+        Each attempt, with the name of the error that stopped it, or an empty text.
+    """
+    folder, own_path = os.path.dirname(others), f"/proc/self/fd/{own.fileno()}"
+    c, buffer = ctypes.CDLL(None, use_errno=True), ctypes.create_string_buffer(8)
+    # Where the bytes go, and whence they come, which is checked after the right to read them.
+    vector = (ctypes.c_size_t * 2)(ctypes.addressof(buffer), 8)
+
+    def call(function: Any, *values: Any) -> None:
+        if function(*values) < 0:
+            raise OSError(ctypes.get_errno(), "")
+
+    attempts: dict[str, Callable[[], object]] = {
+        "read": lambda: os.open(others, os.O_RDONLY),
+        "read the app": lambda: os.open(f"/proc/{pid}/environ", os.O_RDONLY),
+        "read its memory": lambda: call(c.process_vm_readv, pid, vector, 1, vector, 1, 0),
+        "write": lambda: os.open(others, os.O_WRONLY | os.O_APPEND),
+        "create": lambda: os.open(f"{others}.new", os.O_WRONLY | os.O_CREAT),
+        "list": lambda: os.listdir(folder),
+        "map for writing": lambda: mmap.mmap(own.fileno(), 1),
+        "write its own": lambda: os.write(own.fileno(), b"x"),
+        "connect": lambda: socket.create_connection(("127.0.0.1", port), 5),
+        "type into the terminal": lambda: os.open("/dev/tty", os.O_RDWR),
+        "more descriptors": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (9, 9)),
+        "change": lambda: os.truncate(others, 1),
+        "change its own": lambda: os.truncate(own_path, 1),
+        "rename": lambda: os.rename(others, f"{others}.mine"),
+        "link": lambda: os.link(others, f"{others}.link"),
+        "delete": lambda: os.unlink(others),
+        "make a folder": lambda: os.mkdir(f"{folder}/new"),
+        "signal": lambda: os.kill(pid, 0),
+        "trace": lambda: call(c.ptrace, PTRACE_SEIZE, pid, None, None),
+        "modes": lambda: os.chmod(others, 0),
+        "fork": lambda: os.fork() or os._exit(0),
+    }
+    content, found = own.read().decode(), {}
+    for name, attempt in attempts.items():
+        found[name] = ""
+        try:
+            attempt()
+        except (OSError, ValueError) as error:
+            found[name] = errno.errorcode.get(getattr(error, "errno", None) or 0, type(error).__name__)
+    yield {"found": found, "content": content}, b""
+
+
+def swell(ask: Any, file: IO[bytes], size: tuple[int, int], nbytes: int) -> Iterator[Any]:
+    """A reader whose header states a picture of 100 pixels."""
+    yield {"pixels": 100}, b""
+    ask()
+    yield {"width": size[0], "height": size[1]}, b""
+    ask()
+    yield {}, bytes(nbytes)
+
+
+def stay() -> None:
+    """Have the children of this fork server keep the user of the app."""
+    child._become_nobody = lambda: None
+
+
+def without_landlock() -> None:
+    """Have the kernel of this fork server know no Landlock."""
+    child.landlock_version = lambda: -1
 
 
 def refuse_forks() -> None:

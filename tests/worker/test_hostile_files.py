@@ -26,6 +26,7 @@ from vitviz.errors.kinds import ImageError
 from vitviz.errors.messages import legible
 from vitviz.images import isolated_pictures
 from vitviz.images.kinds import EXPECTED
+from vitviz.images.opening import opened_file
 from vitviz.worker import Limits, shared_worker
 
 pytestmark = [pytest.mark.hostile, pytest.mark.process]
@@ -49,9 +50,11 @@ def started() -> None:
 
 def opened(path: Path, limits: Limits = LIMITS) -> Image.Image | str:
     """The picture of a file that a child has read, or the message."""
-    arguments, reader = (path, path.name), f"{isolated_pictures.__name__}:read_picture"
+    reader = f"{isolated_pictures.__name__}:read_picture"
     try:
-        with isolated_pictures.unopened(shared_worker(), reader, arguments, path.name, limits) as picture:
+        with isolated_pictures.unopened(
+            shared_worker(), reader, opened_file(path, legible(path.name)), (path.name,), path.name, limits
+        ) as picture:
             return Image.open(io.BytesIO(picture.decode().png()))
     except ImageError as error:
         return str(error)

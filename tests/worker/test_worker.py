@@ -9,8 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +26,16 @@ from tests.support.makers import MakeModel
 from tests.support.waiting import wait_until
 from tests.worker import misbehaviour
 from vitviz.errors.kinds import ConfigError, ImageError, LimitError
-from vitviz.images.isolated_pictures import limits_of, open_picture
+from vitviz.images.isolated_pictures import PNG_BYTES, OpenPicture, limits_of, open_picture, unopened
 from vitviz.images.preprocessing import BACKENDS, FITS, Preprocessing
 from vitviz.worker import Limits, Worker, check_limits
-from vitviz.worker.child import LENGTH
+from vitviz.worker.child import IS_LINUX, LENGTH, landlock_version
 from vitviz.worker.parent import Child
 
 pytestmark = pytest.mark.process
 
 
-SMALL = Limits(memory_bytes=2**28, cpu_seconds=20, wall_seconds=60, answer_bytes=2**20)
+SMALL = Limits(memory_bytes=2**28, cpu_seconds=20, wall_seconds=60)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ def light_worker(*preload: str) -> Worker:
 
 def outcome(worker: Worker, kind: str, *arguments: Any, limits: Limits = SMALL) -> str:
     try:
-        with worker.child(MISBEHAVE, (kind, *arguments), limits, ImageError, "file.png") as child:
+        with worker.child(MISBEHAVE, [], (kind, *arguments), limits, ImageError, "file.png") as child:
             child.part()
             child.part()
     except (ImageError, LimitError) as error:
@@ -159,29 +159,124 @@ def test_a_child_beyond_its_limits_is_one_sentence_and_leaves_nothing(
 ) -> None:
     assert words in outcome(light, kind, *arguments, limits=replace(SMALL, **limits))
     # The next file is read.
-    with light.child(MISBEHAVE, ["answer"], SMALL, ImageError, "file.png") as child:
+    with light.child(MISBEHAVE, [], ["answer"], SMALL, ImageError, "file.png") as child:
         child.part()
         assert [child.part(number)[0] for number in (1, 2)] == [{"twice": 2}, {"twice": 4}]
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="of Linux alone")
+@pytest.mark.skipif(not IS_LINUX, reason="of Linux alone")
 def test_a_child_finds_no_secrets(light: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "a secret")
+    with light.child(MISBEHAVE, [], ["look around"], SMALL, ImageError, "x") as child:
+        child.part()
+        facts, _ = child.part()
+    assert "HF_TOKEN" not in facts["environment"] and facts["no new privileges"]
+
+
+@dataclass
+class Found:
+    """What a child that tries everything finds.
+
+    Args:
+        stopped: its attempts, and the errors that stopped them.
+        succeeded: the attempts that nothing stopped.
+        is_walled: what the start of the app finds.
+    """
+
+    stopped: dict[str, str]
+    succeeded: set[str]
+    is_walled: bool
+
+
+@pytest.fixture
+def attacked(tmp_path: Path) -> Iterator[Callable[..., Found]]:
+    """Runs a child that tries everything, of a fork server that begins with these functions of ``misbehaviour``."""
     app = subprocess.Popen(
         [sys.executable, "-c", "import sys, vitviz.worker as w; w.hide_memory(); print(flush=True); sys.stdin.read()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
+
+    def attack(*changes: str) -> Found:
+        worker = light_worker(*(f"{misbehaviour.__name__}:{change}" for change in changes))
+        own, others = tmp_path / "own", tmp_path / "files" / "others"
+        others.parent.mkdir(0o700, exist_ok=True)
+        for path in (own, others):
+            path.write_text("content")
+            path.chmod(0o600)
+        with socket.create_server(("127.0.0.1", 0)) as server, open(own, "rb") as file:
+            arguments = str(others), app.pid, server.getsockname()[1]
+            reader = f"{misbehaviour.__name__}:attack"
+            with worker.child(reader, [file], arguments, SMALL, ImageError, "file.png") as child:
+                facts, _ = child.part()
+        is_walled = check_limits(worker)
+        worker.close()
+        # It reads its own file all the same.
+        assert facts["content"] == "content"
+        succeeded = {name for name, error in facts["found"].items() if not error}
+        assert "change its own" in succeeded or own.read_text() == "content"
+        if not succeeded & {"change", "rename", "delete", "modes"}:
+            assert others.read_text() == "content" and os.listdir(others.parent) == ["others"]
+        return Found(facts["found"], succeeded, is_walled)
+
     with app:
         assert app.stdout is not None and app.stdout.readline()
-        with light.child(MISBEHAVE, ["look around", app.pid], SMALL, ImageError, "x") as child:
-            child.part()
-            facts, _ = child.part()
+        yield attack
+        assert app.poll() is None
         app.kill()
-    assert "HF_TOKEN" not in facts["environment"] and facts["no new privileges"]
-    # As root, a process may read everything that a capability allows.
-    if os.geteuid():
-        assert {facts["read"][name] for name in ("environ", "mem")} == {"PermissionError"}
+
+
+HAS_LANDLOCK, HAS_SCOPES = landlock_version() > 0, landlock_version() >= 6
+# What the limit of descriptors and the files' own modes stop everywhere.
+OPENED = {"read", "read the app", "write", "create", "list", "connect", "type into the terminal", "more descriptors"}
+OWN = {"map for writing", "write its own", "fork"}
+
+
+@pytest.mark.skipif(not (IS_LINUX and HAS_LANDLOCK), reason="a kernel with Landlock alone")
+def test_a_child_reads_its_own_file_and_reaches_no_other(attacked: Callable[..., Found]) -> None:
+    # It has another user where the app is root.
+    for changes in ((), ("stay",)):
+        found = attacked(*changes)
+        # Landlock knows no right over the mode of a file, and early versions none over signals.
+        of_own_user = {"modes"} if HAS_SCOPES else {"modes", "signal"}
+        # Root forks beyond every limit.
+        of_root = {"fork"} if changes and not os.geteuid() else set()
+        allowed = of_own_user | of_root if changes or os.geteuid() else set()
+        assert found.succeeded <= allowed and found.is_walled, found
+        assert {found.stopped[name] for name in ("read", "list", "connect")} == {"EMFILE"}, found
+
+
+@pytest.mark.skipif(not IS_LINUX or os.geteuid() != 0, reason="root alone has children of another user")
+def test_a_child_of_root_is_another_user(attacked: Callable[..., Found]) -> None:
+    found = attacked("without_landlock")
+    assert found.succeeded == set() and found.is_walled
+
+
+@pytest.mark.skipif(not IS_LINUX, reason="macOS has no /proc")
+def test_a_child_without_a_wall_opens_no_file_and_the_start_says_so(attacked: Callable[..., Found]) -> None:
+    found = attacked("without_landlock", "stay")
+    assert not found.is_walled
+    assert found.stopped["read"] == found.stopped["connect"] == found.stopped["list"] == "EMFILE"
+    assert not found.succeeded & (OPENED if os.geteuid() else OPENED - {"more descriptors"})
+    assert not found.succeeded & (OWN if os.geteuid() else OWN - {"fork"})
+
+
+@pytest.mark.parametrize(("size", "nbytes"), [((10, 11), 0), ((10, 10), 400 + PNG_BYTES + 1), ((10, 10), 2**25)])
+def test_an_answer_larger_than_its_picture_is_refused(
+    light: Worker, make_model: MakeModel, photo: Path, size: tuple[int, int], nbytes: int
+) -> None:
+    preprocessing = make_model().preprocessing
+    uses: list[Callable[[OpenPicture], object]] = [
+        lambda picture: picture.png(),
+        lambda picture: picture.model_input(preprocessing, 4, 4, None, 90),
+    ]
+    for use in uses:
+        arguments = size, nbytes
+        with (
+            pytest.raises(ImageError, match=r"photo\.png: the process that opened it gave no answer"),
+            unopened(light, f"{misbehaviour.__name__}:swell", open(photo, "rb"), arguments, photo.name) as picture,
+        ):
+            use(picture.decode())
 
 
 def _runs(pid: int) -> bool:
@@ -192,7 +287,7 @@ def _runs(pid: int) -> bool:
 
 
 def test_the_end_of_a_context_ends_its_child(light: Worker) -> None:
-    with light.child(MISBEHAVE, ["spin"], SMALL, ImageError, "file.png") as child:
+    with light.child(MISBEHAVE, [], ["spin"], SMALL, ImageError, "file.png") as child:
         pid = child.part()[0]["pid"]
         assert _runs(pid)
     wait_until(lambda: not _runs(pid))
@@ -205,7 +300,7 @@ from vitviz.worker import Worker, Limits
 from vitviz.errors.kinds import ImageError
 worker = Worker()
 worker.preload = ()
-with worker.child("{MISBEHAVE}", ["spin"], Limits(2**28, 60, 60, 2**20), ImageError, "x") as child:
+with worker.child("{MISBEHAVE}", [], ["spin"], Limits(2**28, 60, 60), ImageError, "x") as child:
     print(child.part()[0]["pid"], worker._server[0].pid, flush=True)
     sys.stdin.read()
 """
@@ -219,7 +314,7 @@ with worker.child("{MISBEHAVE}", ["spin"], Limits(2**28, 60, 60, 2**20), ImageEr
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="macOS has no /proc")
-def test_children_share_the_processor_by_their_priorities_and_have_no_terminal() -> None:
+def test_children_share_the_processor_by_their_priorities_and_hear_no_keys() -> None:
     code = f"""
 import os
 from pathlib import Path
@@ -228,22 +323,22 @@ from vitviz.worker import NICENESS, Limits, Worker
 worker = Worker()
 worker.preload = ()
 NICENESS.set(7)
-with worker.child("{MISBEHAVE}", ["spin"], Limits(2**28, 60, 60, 2**20), ImageError, "x") as child:
+with worker.child("{MISBEHAVE}", [], ["spin"], Limits(2**28, 60, 60), ImageError, "x") as child:
     for pid in (os.getpid(), worker._server[0].pid, child.part()[0]["pid"]):
         print(pid, *Path(f"/proc/{{pid}}/stat").read_text().rpartition(")")[2].split()[2:17], flush=True)
 """
     on_terminal = [sys.executable, "-c", f"import pty; pty.spawn({[sys.executable, '-c', code]})"]
     output = subprocess.run(on_terminal, stdin=subprocess.DEVNULL, capture_output=True, cwd=ROOT, check=True).stdout
     (app, server, child) = ([int(number) for number in line.split()] for line in output.splitlines())
-    # Of each: its group, its session, its terminal (proc_pid_stat(5)), and its priority.
+    # Of each: its group, which is not that of the terminal, its session (proc_pid_stat(5)), and its priority.
     assert app[:3] == [app[0]] * 3 and app[3]
-    assert server[1:4] == child[1:4] == [server[0], app[0], 0]
+    assert server[1:3] == child[1:3] == [server[0], app[0]]
     assert server[-1] == app[-1] and child[-1] == min(19, app[-1] + 7)
 
 
 def test_a_fork_server_that_is_gone_is_started_anew_and_ends_with_its_worker() -> None:
     worker = light_worker()
-    with worker.child(MISBEHAVE, ["spin"], SMALL, ImageError, "file.png") as child:
+    with worker.child(MISBEHAVE, [], ["spin"], SMALL, ImageError, "file.png") as child:
         pid = child.part()[0]["pid"]
         assert worker._server is not None
         first = worker._server[0]

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import importlib
 import math
-import mmap
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 import torch
 from PIL import Image
 
 from vitviz.errors.kinds import ConfigError, ImageError
+from vitviz.errors.messages import legible
 from vitviz.images.colours import ColorProfile
-from vitviz.images.decoding import heif_formats
+from vitviz.images.decoding import JPEG_START, heif_formats
 from vitviz.images.encoded import encoded
 from vitviz.images.geometry import Geometry
 from vitviz.images.image_facts import ImageFacts
 from vitviz.images.kinds import FORMATS, HAS_AVIF, HEIC, MAX_PIXELS, kind_of, start_of
-from vitviz.images.opening import UnopenedImage, open_image
+from vitviz.images.opening import UnopenedImage, open_image, opened_file
 from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing
 from vitviz.images.sources import ValueRange
 from vitviz.worker import Child, Limits, Worker
@@ -34,9 +34,11 @@ Ask = Callable[[], Any]
 """Returns the next question of the app."""
 
 GIB = 2**30
-LIMITS = Limits(memory_bytes=3 * GIB // 2, cpu_seconds=10, wall_seconds=120, answer_bytes=GIB)
+LIMITS = Limits(memory_bytes=3 * GIB // 2, cpu_seconds=10, wall_seconds=120)
 # Of a progressive JPEG: encoders write ten, and each takes as long as the picture.
-MAX_SCANS, SCAN = 100, b"\xff\xda"
+MAX_SCANS, SCAN, BLOCK_BYTES = 100, b"\xff\xda", 2**20
+# A PNG file is smaller than the levels of its pixels and a quarter more, but for this.
+PNG_BYTES = 2**16
 # About one picture.
 MAX_SENTENCES, MAX_SENTENCE_CHARS = 8, 600
 
@@ -57,25 +59,27 @@ def warm_up() -> None:
 
 
 def read_picture(
-    ask: Ask, path: Path, name: str, value_range: ValueRange | None = None, color_profile: ColorProfile = "apply"
+    ask: Ask, file: BinaryIO, name: str, value_range: ValueRange | None = None, color_profile: ColorProfile = "apply"
 ) -> Parts:
     """The number of pixels by the header; the upright size on request; then :func:`answers`."""
-    unopened = UnopenedImage(path, name, value_range, color_profile, MAX_PIXELS)
-    _refuse_many_scans(path, name)
+    _refuse_many_scans(file, name)
+    unopened = UnopenedImage(file, name, value_range, color_profile, MAX_PIXELS)
     yield {"pixels": math.prod(unopened.size)}, b""
     ask()
     yield from answers(ask, unopened.open())
 
 
-def _refuse_many_scans(path: Path, name: str) -> None:
-    if not start_of(path).startswith(b"\xff\xd8"):
-        return
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        place, scans = content.find(SCAN), 0
-        while place >= 0 and scans <= MAX_SCANS:
-            place, scans = content.find(SCAN, place + len(SCAN)), scans + 1
-    if scans > MAX_SCANS:
-        raise ImageError(f"{name}: more than {MAX_SCANS} scans; expected a JPEG file with fewer: save it again")
+def _refuse_many_scans(file: BinaryIO, name: str) -> None:
+    block, scans = file.read(BLOCK_BYTES), 0
+    is_jpeg = block.startswith(JPEG_START)
+    while is_jpeg and block:
+        scans += block.count(SCAN)
+        if scans > MAX_SCANS:
+            raise ImageError(f"{name}: more than {MAX_SCANS} scans; expected a JPEG file with fewer: save it again")
+        # A marker may lie on both sides.
+        following = file.read(BLOCK_BYTES)
+        block = block[-1:] * bool(following) + following
+    file.seek(0)
 
 
 def answers(ask: Ask, image: Image.Image) -> Parts:
@@ -119,8 +123,9 @@ class OpenPicture:
         height, width = preprocessing.input_size(self, patch_height, patch_width, fit)
         scale = longest_side / max(self.size)
         columns, rows = (max(1, round(side * scale)) for side in self.size)
-        facts, pixels = self._child.part((preprocessing, patch_height, patch_width, fit, longest_side))
-        _, levels = self._child.part()
+        nbytes = 4 * len(preprocessing.mean) * height * width
+        facts, pixels = self._child.part((preprocessing, patch_height, patch_width, fit, longest_side), nbytes)
+        _, levels = self._child.part(nbytes=3 * rows * columns)
         try:
             values = np.frombuffer(pixels, np.float32).reshape(1, len(preprocessing.mean), height, width)
             image = Image.fromarray(np.frombuffer(levels, np.uint8).reshape(rows, columns, 3))
@@ -136,7 +141,7 @@ class OpenPicture:
         Raises:
             ImageError: the child exceeds a limit.
         """
-        return bytes(self._child.part("png")[1])
+        return bytes(self._child.part("png", 4 * self.width * self.height + PNG_BYTES)[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,11 +162,8 @@ class UnopenedPicture:
             ImageError: as :func:`vitviz.open_image`, or the child exceeds a limit.
         """
         facts, _ = self._child.part("decode")
-        # Of a clip, whose frames before this one are skipped, within the limit of processor time in all.
-        while "skipped" in facts:
-            facts, _ = self._child.part()
         width, height = facts.get("width"), facts.get("height")
-        if isinstance(width, int) and isinstance(height, int) and 0 < width * height <= MAX_PIXELS and width > 0:
+        if isinstance(width, int) and isinstance(height, int) and 0 < width * height <= self.pixels and width > 0:
             return OpenPicture(width, height, self._child)
         raise self._child.answer_error()
 
@@ -170,14 +172,15 @@ class UnopenedPicture:
 def unopened(
     worker: Worker,
     reader: str,
+    file: IO[bytes],
     arguments: tuple[object, ...],
     name: str,
     limits: Limits = LIMITS,
 ) -> Iterator[UnopenedPicture]:
     """A picture whose header a reader has read; the child runs until the context ends."""
-    with worker.child(reader, arguments, limits, ImageError, name) as child:
+    with file, worker.child(reader, [file], arguments, limits, ImageError, name) as child:
         pixels = child.part()[0].get("pixels")
-        if not isinstance(pixels, int):
+        if not isinstance(pixels, int) or pixels > MAX_PIXELS:
             raise child.answer_error()
         yield UnopenedPicture(pixels, child)
 
@@ -200,10 +203,10 @@ def unopened_picture(
     Raises:
         ImageError: as :func:`vitviz.open_image`, as far as the header tells, or the child exceeds a limit.
     """
-    reader, arguments = f"{__name__}:read_picture", (path.absolute(), name, value_range, color_profile)
+    reader, arguments = f"{__name__}:read_picture", (name, value_range, color_profile)
     limits = limits_of(path)
     limits = replace(limits, cpu_seconds=min(cpu_seconds, limits.cpu_seconds))
-    return unopened(worker, reader, arguments, name, limits)
+    return unopened(worker, reader, opened_file(path, legible(name)), arguments, name, limits)
 
 
 def limits_of(path: Path) -> Limits:

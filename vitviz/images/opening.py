@@ -119,7 +119,8 @@ class UnopenedImage:
     """A picture file whose header is read and whose pixels are not decoded yet.
 
     Args:
-        source, name, value_range, color_profile: as for :func:`open_image`; a path or the bytes of a file.
+        source, name, value_range, color_profile: as for :func:`open_image`; a path, the bytes of a file, or an open
+            one, which it closes.
         max_pixels: that it may have, if it is a stranger's; None for Pillow's limit.
 
     Raises:
@@ -135,7 +136,7 @@ class UnopenedImage:
         max_pixels: int | None = None,
     ) -> None:
         self._name, self._options = legible(name or _name_of(source)), (value_range, color_profile)
-        self._file = _file(source, self._name)
+        self._file = source if isinstance(source, io.BufferedReader) else opened_file(source, self._name)
         try:
             self._image, self._full_size = _identified(self._file, self._name, max_pixels)
         except BaseException:
@@ -168,7 +169,12 @@ def _name_of(source: object) -> str:
     return Path(path).name or repr(str(path)) if is_path else "the image"
 
 
-def _file(source: object, name: str) -> BinaryIO:
+def opened_file(source: object, name: str) -> BinaryIO:
+    """The open file of a path or of bytes.
+
+    Raises:
+        ImageError: there is no such file.
+    """
     if isinstance(source, bytes):
         return io.BytesIO(source)
     if not isinstance(source, str | os.PathLike):

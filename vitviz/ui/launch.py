@@ -14,12 +14,16 @@ from vitviz.errors.kinds import ConfigError
 from vitviz.system.machine import used_memory
 from vitviz.ui.app import App
 from vitviz.ui.environment import IN_USE, hidden_environment, listening_address
-from vitviz.ui.server.connections import set_connections
+from vitviz.ui.server.connections import impatient_servers
 from vitviz.worker import check_limits, shared_worker
 from vitviz.worker.child import IS_LINUX
 
 # The environment variable with which Gradio serves the endpoints as tools.
 MCP = "GRADIO_MCP_SERVER"
+NO_WALL = (
+    "a picture that takes over its decoder may rename and delete files of this user, and end its processes: expected "
+    "Linux 5.13 or newer with Landlock, or an app that root starts"
+)
 
 
 def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any) -> str:
@@ -49,14 +53,15 @@ def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any)
         print("this system has no limit of memory for the processes that open files")
     # Started now, so that the first visitor does not wait for it.
     shared_worker().start()
-    check_limits(shared_worker())
+    if not check_limits(shared_worker()) and not quiet:
+        print(NO_WALL)
     demo.rules = replace(
         demo.rules,
         hosts=(*demo.rules.hosts, host.strip("[]")),
         refuses_proxies=settings.shared is None and not service.models.is_shared,
     )
     try:
-        with hidden_environment():
+        with hidden_environment(), impatient_servers():
             _, address, share_address = demo.launch(
                 **{"prevent_thread_lock": True, "quiet": True, "server_name": host, "server_port": port, **options}
             )
@@ -69,7 +74,6 @@ def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any)
         return ""
     # A browser opens no address that stands for all.
     address, blocks = str(share_address or address).rstrip("/").replace("[::]", "[::1]"), demo.get_blocks()
-    set_connections(blocks.server, demo)
     service.folder.watch()
     if not quiet:
         print(f"vitviz runs at {address} (Ctrl-C ends it)", flush=True)

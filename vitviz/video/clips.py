@@ -6,7 +6,6 @@ Times are in ticks from the beginning of the clip. Every frame has its own time,
 from __future__ import annotations
 
 import errno
-import io
 import os
 import shlex
 import stat
@@ -15,7 +14,7 @@ from contextlib import contextmanager
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from PIL import Image
@@ -41,7 +40,7 @@ from vitviz.video.facts import (
     is_cover,
     pyav,
 )
-from vitviz.video.writing import add_sound
+from vitviz.video.writing import add_sound, container_of, sound_files
 
 CLIP_SUFFIXES = (".mp4", ".mov", ".m4v", ".3gp", ".mkv", ".webm", ".avi", ".ts", ".mts", ".m2ts", ".flv")
 EXPECTED = f"expected a clip of these kinds: {', '.join(CLIP_SUFFIXES)}"
@@ -113,10 +112,11 @@ class OpenClip:
     """A clip that this process decodes.
 
     Args:
-        path: of its file.
+        file: open, which it closes.
         name: of the clip in messages.
         limits: of its size and length.
-        color_profile, is_trusted: as :func:`open_video` takes them.
+        color_profile: as :func:`open_video` takes it.
+        is_trusted: whether any of FFmpeg's decoders may read it, and containers that few clips have.
 
     Attributes:
         is_cut: whether its end was reached and lies before that of the file, which is longer than the limits.
@@ -127,15 +127,15 @@ class OpenClip:
     """
 
     def __init__(
-        self, path: Path, name: str, limits: ClipLimits, color_profile: ColorProfile = "apply", is_trusted: bool = True
+        self, file: BinaryIO, name: str, limits: ClipLimits, color_profile: ColorProfile, *, is_trusted: bool
     ) -> None:
-        self.path, self.name, self.limits, self.is_cut, self._is_trusted = path, name, limits, False, is_trusted
+        self._file, self.name, self.limits, self.is_cut, self._is_trusted = file, name, limits, False, is_trusted
         self._is_converted = word("color_profile", color_profile, COLOR_PROFILES, ConfigError) == "apply"
         self._container: Any = None
-        self._file = _open_regular(path, name, limits.nbytes)
         try:
             # FFmpeg takes an animated WebP for a picture.
-            program = "magick {} out.gif" if start_of(path)[8:12] == b"WEBP" else "ffmpeg -i {} out.mp4"
+            program = "magick {} out.gif" if file.read(12)[8:] == b"WEBP" else "ffmpeg -i {} out.mp4"
+            file.seek(0)
             self._av, self._way_out = pyav(), program.format(shlex.quote(name))
             with self._errors("no clip, or one that is cut short", EXPECTED):
                 # A file object instead of a path, so that its content cannot make FFmpeg open other files or URLs.
@@ -224,8 +224,8 @@ class OpenClip:
         return None if found is None else Frame(found[0], found[1], self._image(found[0], found[2]))
 
     def add_sound(self, video: Path, start: int, output: Path) -> None:
-        """Write a video with the sound of this clip."""
-        add_sound(video, start, self.path if self.facts.sound else None, output, self.name, self.limits.seconds)
+        with sound_files(video, Path(self._file.name) if self.facts.sound else None, output) as files:
+            add_sound(files, start, container_of(output), self.name, self.limits.seconds)
 
     def _decode(self) -> Generator[tuple[int, int, Any], None, None]:
         """Index, ticks and frame of every frame."""
@@ -346,7 +346,6 @@ def open_video(
     name: str | None = None,
     limits: ClipLimits = DEFAULT_LIMITS,
     color_profile: ColorProfile = "apply",
-    is_trusted: bool = True,
 ) -> OpenClip:
     """Open a clip and decode it in this process.
 
@@ -358,7 +357,6 @@ def open_video(
         name: of the clip in messages; None for its path.
         limits: of its size and length.
         color_profile: whether stated primaries and transfer functions are converted to sRGB, by default as a picture's.
-        is_trusted: whether any of FFmpeg's decoders may read it, and containers that few clips have.
 
     Returns:
         The clip, a context manager that closes the file.
@@ -368,7 +366,8 @@ def open_video(
         ConfigError: the extra is not installed.
     """
     path = user_path(path)
-    return OpenClip(path, legible(name or str(path)), limits, color_profile, is_trusted)
+    name = legible(name or str(path))
+    return OpenClip(clip_file(path, name, limits), name, limits, color_profile, is_trusted=True)
 
 
 def _in_srgb(image: Image.Image, points: CodePoints) -> Image.Image:
@@ -379,17 +378,18 @@ def _in_srgb(image: Image.Image, points: CodePoints) -> Image.Image:
     return converted
 
 
-def _open_regular(path: Path, name: str, max_bytes: int) -> io.FileIO:
+def clip_file(path: Path, name: str, limits: ClipLimits) -> BinaryIO:
+    """The open file of a clip. Raises :class:`ImageError`: there is none, or it is larger than the limits."""
     try:
         # Reading a pipe would block, and a device has no end.
         facts = os.stat(path)
         if not stat.S_ISREG(facts.st_mode):
             raise ImageError(f"{name}: {'a folder' if path.is_dir() else 'a pipe, a socket or a device'}; {EXPECTED}")
-        if facts.st_size > max_bytes:
-            raise ImageError(f"{name}: {facts.st_size:,} bytes; at most {max_bytes:,} are taken")
+        if facts.st_size > limits.nbytes:
+            raise ImageError(f"{name}: {facts.st_size:,} bytes; at most {limits.nbytes:,} are taken")
         if not facts.st_size:
             raise ImageError(f"{name}: an empty file; {EXPECTED}")
-        return io.FileIO(path)
+        return open(path, "rb")
     except FileNotFoundError:
         raise ImageError(f"{name}: {missing(path, f'; {EXPECTED}')}") from None
     except OSError as error:

@@ -5,29 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, replace
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from PIL import Image
 
 from vitviz.errors.kinds import ConfigError, ImageError
+from vitviz.errors.messages import legible
 from vitviz.images.colours import ColorProfile
 from vitviz.images.isolated_pictures import LIMITS, Ask, Parts, UnopenedPicture, answers, unopened
-from vitviz.video.clips import frame_after
-from vitviz.video.clips import open_video as open_here
+from vitviz.video.clips import OpenClip, clip_file, frame_after
 from vitviz.video.facts import DEFAULT_LIMITS, ClipFacts, ClipLimits, Frame, pyav
-from vitviz.video.writing import add_sound
+from vitviz.video.writing import add_sound, container_of, sound_files
 from vitviz.worker import Child, Worker
 
-# Frames that are skipped at a time, within one limit of processor time.
-SKIP_BATCH_FRAMES = 8
-# Processor time to the first frame and for the next ones, and for joining a video of hours.
-FRAME_SECONDS, JOIN_SECONDS = 5.0, 3600.0
-# Of a processor, for a clip of limited length.
+# Of a processor, for a clip.
 CLIP_SECONDS = 20
-# A decoder keeps up to 17 reference frames.
-CLIP_LIMITS = replace(LIMITS, cpu_seconds=FRAME_SECONDS, answer_bytes=2**50)
+CLIP_LIMITS = replace(LIMITS, cpu_seconds=CLIP_SECONDS, total_cpu_seconds=CLIP_SECONDS)
 # Overhead of a container beside its packets.
 CONTAINER_BYTES = 2**26
 
@@ -36,11 +32,13 @@ def warm_up() -> None:
     """Import what reads clips, in the fork server."""
     with suppress(ConfigError):
         pyav()
+        # It imports this where it first opens a clip, when a child opens no more files.
+        import_module("av.subtitles.stream")
 
 
-def read_clip(ask: Ask, path: Path, name: str, limits: ClipLimits, color_profile: ColorProfile) -> Parts:
+def read_clip(ask: Ask, file: BinaryIO, name: str, limits: ClipLimits, color_profile: ColorProfile) -> Parts:
     """The facts in the header; then for each count of frames to skip, how many were skipped, and for 0 the next."""
-    with open_here(path, name, limits, color_profile, is_trusted=False) as clip:
+    with OpenClip(file, name, limits, color_profile, is_trusted=False) as clip:
         yield asdict(clip.facts), b""
         while True:
             if count := ask():
@@ -51,21 +49,20 @@ def read_clip(ask: Ask, path: Path, name: str, limits: ClipLimits, color_profile
                 yield {"ticks": frame.ticks}, np.ascontiguousarray(frame.image)
 
 
-def read_frame(ask: Ask, path: Path, name: str, limits: ClipLimits, color_profile: ColorProfile, index: int) -> Parts:
+def read_frame(
+    ask: Ask, file: BinaryIO, name: str, limits: ClipLimits, color_profile: ColorProfile, index: int
+) -> Parts:
     """One frame as :func:`vitviz.images.isolated_pictures.read_picture` reads a picture."""
-    with open_here(path, name, limits, color_profile, is_trusted=False) as clip:
+    with OpenClip(file, name, limits, color_profile, is_trusted=False) as clip:
         yield {"pixels": clip.facts.width * clip.facts.height}, b""
         ask()
-        skipped = 0
-        while skipped < index and (count := clip.skip(min(SKIP_BATCH_FRAMES, index - skipped))):
-            skipped += count
-            yield {"skipped": count}, b""
-        yield from answers(ask, frame_after(clip, skipped, index).image)
+        yield from answers(ask, frame_after(clip, clip.skip(index), index).image)
 
 
-def write_sound(ask: Ask, *arguments: Any) -> Parts:
+def write_sound(ask: Ask, *files_and_more: Any) -> Parts:
     """Write a file as :func:`vitviz.video.writing.add_sound` does."""
-    add_sound(*arguments)
+    *files, start, container, name, seconds = files_and_more
+    add_sound(files, start, container, name, seconds)
     yield {}, b""
 
 
@@ -93,18 +90,14 @@ class IsolatedClip:
         Raises:
             ImageError: as :func:`vitviz.video.clips.open_video`, or the child exceeds a limit.
         """
-        total = 0
-        while total < count:
-            batch = min(SKIP_BATCH_FRAMES, count - total)
-            answer = self._child.part(batch)[0]
-            skipped, self.is_cut = answer.get("skipped"), answer.get("is_cut") is True
-            if not isinstance(skipped, int) or not 0 <= skipped <= batch:
-                raise self._child.answer_error()
-            total += skipped
-            self._count += skipped
-            if skipped < batch:
-                break
-        return total
+        if not count:
+            return 0
+        answer = self._child.part(count)[0]
+        skipped, self.is_cut = answer.get("skipped"), answer.get("is_cut") is True
+        if not isinstance(skipped, int) or not 0 <= skipped <= count:
+            raise self._child.answer_error()
+        self._count += skipped
+        return skipped
 
     def read(self) -> Frame | None:
         """The next frame; None at the end.
@@ -112,8 +105,9 @@ class IsolatedClip:
         Raises:
             ImageError: as :func:`vitviz.video.clips.open_video`, or the child exceeds a limit.
         """
-        facts, content = self._child.part(0)
-        ticks, width, height = facts.get("ticks", -1), self.facts.width, self.facts.height
+        width, height = self.facts.width, self.facts.height
+        facts, content = self._child.part(0, 3 * width * height)
+        ticks = facts.get("ticks", -1)
         if ticks is None:
             return None
         if not isinstance(ticks, int) or ticks <= self._last_ticks or len(content) != 3 * width * height:
@@ -131,11 +125,12 @@ class IsolatedClip:
             ConfigError: the file cannot be written.
         """
         max_bytes = self._path.stat().st_size + video.stat().st_size + CONTAINER_BYTES
-        limits = replace(CLIP_LIMITS, cpu_seconds=JOIN_SECONDS, wall_seconds=4 * JOIN_SECONDS, file_bytes=max_bytes)
-        paths = video.absolute(), start, self._path if self.facts.sound else None, output.absolute()
-        with self._worker.child(
-            f"{__name__}:write_sound", (*paths, self.name, self._seconds), limits, ImageError, self.name
-        ) as child:
+        limits = replace(CLIP_LIMITS, file_bytes=max_bytes)
+        arguments = start, container_of(output), self.name, self._seconds
+        with (
+            sound_files(video, self._path if self.facts.sound else None, output) as files,
+            self._worker.child(f"{__name__}:write_sound", files, arguments, limits, ImageError, self.name) as child,
+        ):
             child.part()
 
 
@@ -173,11 +168,11 @@ def open_video(
         ImageError: as :func:`vitviz.video.clips.open_video`, or the child exceeds a limit.
         ConfigError: the extra is not installed.
     """
-    path, child_limits = path.absolute(), CLIP_LIMITS
-    if limits.seconds is not None:
-        child_limits = replace(child_limits, total_cpu_seconds=CLIP_SECONDS)
-    arguments = path, name, limits, color_profile
-    with worker.child(f"{__name__}:read_clip", arguments, child_limits, ImageError, name) as child:
+    reader, arguments = f"{__name__}:read_clip", (legible(name), limits, color_profile)
+    with (
+        clip_file(path, legible(name), limits) as file,
+        worker.child(reader, [file], arguments, CLIP_LIMITS, ImageError, name) as child,
+    ):
         yield IsolatedClip(worker, child, path, name, limits)
 
 
@@ -201,6 +196,5 @@ def unopened_frame(
             when it is decoded.
         ConfigError: the extra is not installed.
     """
-    limits_of_child = replace(CLIP_LIMITS, total_cpu_seconds=CLIP_SECONDS)
-    arguments = path.absolute(), name, limits, color_profile, index
-    return unopened(worker, f"{__name__}:read_frame", arguments, name, limits_of_child)
+    reader, arguments = f"{__name__}:read_frame", (legible(name), limits, color_profile, index)
+    return unopened(worker, reader, clip_file(path, legible(name), limits), arguments, name, CLIP_LIMITS)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from heapq import merge
 from itertools import chain, takewhile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from PIL import Image
 
@@ -108,18 +108,29 @@ def _video_stream(container: Any, size: tuple[int, int], rate: float) -> Any:
     return stream
 
 
+@contextmanager
+def sound_files(video: Path, sound: Path | None, output: Path) -> Iterator[list[IO[bytes]]]:
+    """The open files that :func:`add_sound` takes.
+
+    Raises:
+        OSError: one cannot be opened.
+    """
+    with ExitStack() as stack:
+        sources = [stack.enter_context(open(path, "rb")) for path in (video, sound) if path is not None]
+        yield [stack.enter_context(open(output, "wb")), *sources]
+
+
 def add_sound(
-    video: Path, start: int, sound: Path | None, output: Path, name: str, seconds: float | None = None
+    files: Sequence[IO[bytes]], start: int, container: Container, name: str, seconds: float | None = None
 ) -> None:
     """Write a video into a file with the sound of a clip, without encoding its pictures again.
 
     Sound is copied if the container can hold its codec, and encoded as AAC otherwise.
 
     Args:
-        video: what :func:`encode` wrote.
-        start: the ticks of its first frame.
-        sound: the clip whose first sound track is added; None for none.
-        output: the file to write; its suffix selects the container.
+        files: the file to write; what :func:`encode` wrote; and perhaps the clip whose first sound track is added.
+        start: the ticks of the first frame.
+        container: of the file to write.
         name: of the clip in messages.
         seconds: after which the sound is left out; None for all of it.
 
@@ -127,12 +138,12 @@ def add_sound(
         ImageError: the sound is damaged.
         ConfigError: the file cannot be written.
     """
-    av, container = pyav(), container_of(output)
+    av, (output, video, *sounds) = pyav(), files
     try:
         with (
-            av.open(str(output), "w", format=container.name) as target,
-            av.open(str(video)) as pictures,
-            nullcontext() if sound is None else _opened(sound) as source,
+            av.open(output, "w", format=container.name) as target,
+            av.open(video) as pictures,
+            av.open(sounds[0], "r", options=OPEN_OPTIONS) if sounds else nullcontext() as source,
         ):
             video_out = target.add_stream_from_template(pictures.streams.video[0])
             audio_out = None if source is None else _sound_stream(target, source.streams.audio[0], container)
@@ -148,13 +159,7 @@ def add_sound(
         raise
     except Exception as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
-        raise ConfigError(f"{output.name}: cannot be written ({reason})") from None
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    with path.open("rb") as file, pyav().open(file, "r", options=OPEN_OPTIONS) as source:
-        yield source
+        raise ConfigError(f"the video with the sound of {name}: cannot be written ({reason})") from None
 
 
 def _sound_stream(target: Any, audio: Any, container: Container) -> Any:

@@ -1,7 +1,8 @@
 """The fork server, and the child that it forks for each file.
 
-The server imports the readers once. For each file it gets two sockets from the app: through one the child answers; the
-other is closed when the app is done with the child or is gone, and tells the app how the child ended.
+The server imports the readers once. For each child it gets two sockets from the app, and the open files that it may
+read: through one socket the child answers; the other is closed when the app is done with the child or is gone, and
+tells the app how the child ended.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -27,14 +29,19 @@ from vitviz.errors.kinds import VitvizError
 
 # Not on Windows.
 with suppress(ImportError):
-    import fcntl
     import resource
-    import termios
 
 LENGTH, STATUS = struct.Struct("Q"), struct.Struct("i")
 IS_LINUX = sys.platform.startswith("linux")
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 1, 4, 38
-MAX_DESCRIPTORS = 64
+# A child's files are open before it begins, and it opens no other, nor a connection.
+MAX_FILES, MAX_DESCRIPTORS = 3, 0
+# The user of a child whose app is root: in nobody's name are no files.
+NOBODY = 65534
+# System calls of Landlock, and how many rights over files its versions know, from the first to the fifth.
+LANDLOCK_CREATE, LANDLOCK_RESTRICT, FILE_RIGHTS = 444, 446, (13, 14, 15, 15, 16)
+# Versions from which it knows connections; and sockets without a path, and signals. Each are two rights.
+CONNECTIONS, SCOPES, BOTH = 4, 6, 3
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,6 @@ class Limits:
         memory_bytes: address space beyond that of an idle child. macOS enforces no such limit.
         cpu_seconds: of a processor, for each part that it answers.
         wall_seconds: that pass, for each part.
-        answer_bytes: of all that it answers.
         total_cpu_seconds: of a processor, for its whole life.
         file_bytes: of a file that it writes.
         threads: whether it may start threads, and with them processes.
@@ -54,7 +60,6 @@ class Limits:
     memory_bytes: int
     cpu_seconds: float
     wall_seconds: float
-    answer_bytes: int
     total_cpu_seconds: int = 10**7
     file_bytes: int = 0
     threads: bool = False
@@ -64,7 +69,7 @@ class Limits:
         signal.setitimer(signal.ITIMER_PROF, self.cpu_seconds)
 
     def apply(self, niceness: int = 0) -> None:
-        """Apply all limits to this process for the rest of its life.
+        """Apply all limits to this process for the rest of its life, and leave it the files that are open.
 
         Args:
             niceness: from 0 to 19, the lowest priority.
@@ -79,13 +84,18 @@ class Limits:
             addresses, private = (pages[place] * resource.getpagesize() for place in (0, 5))
             bounds |= {"AS": addresses + self.memory_bytes} | ({} if self.threads else {"NPROC": 0})
             bounds["DATA"] = private + self.memory_bytes
+        _become_nobody()
+        if IS_LINUX:
+            hide_memory()
             _prctl(PR_SET_NO_NEW_PRIVS, 1)
             _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            _forbid_files()
         for name, bound in bounds.items():
             kind = getattr(resource, f"RLIMIT_{name}")
             ceiling = resource.getrlimit(kind)[1]
-            hard = bound + 1 if ceiling == resource.RLIM_INFINITY else min(bound + 1, ceiling)
             # At the hard limit of processor time comes SIGKILL, which does not say why.
+            hard = bound + (name == "CPU")
+            hard = hard if ceiling == resource.RLIM_INFINITY else min(hard, ceiling)
             resource.setrlimit(kind, (min(bound, hard), hard))
 
 
@@ -100,16 +110,28 @@ def hide_memory() -> None:
         _prctl(PR_SET_DUMPABLE, 0)
 
 
-def _leave_terminal() -> None:
-    """Hear no keys of the app's terminal, and have none that a child could type into.
+def _become_nobody() -> None:
+    """Have no rights of root. A container may have no other user."""
+    if not os.geteuid():
+        with suppress(OSError):
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
 
-    In a session of its own, Linux would give it and its children a share of the processor that no priority of theirs
-    makes smaller (sched(7), "The autogroup feature").
-    """
-    os.setpgid(0, 0)
-    # Often there is no terminal.
-    with suppress(OSError), open("/dev/tty", "rb", buffering=0) as terminal:
-        fcntl.ioctl(terminal, termios.TIOCNOTTY)
+
+def landlock_version() -> int:
+    """The version of Landlock, with which a process gives up rights for good; not above 0 where the kernel has none."""
+    return int(ctypes.CDLL(None).syscall(LANDLOCK_CREATE, None, 0, 1)) if IS_LINUX else 0
+
+
+def _forbid_files() -> None:
+    """Open, change and delete no file by its name from now on, connect to nothing, trace and signal nobody."""
+    if (version := landlock_version()) > 0:
+        rights = 2 ** FILE_RIGHTS[min(version, len(FILE_RIGHTS)) - 1] - 1
+        rules = struct.pack("QQQ", rights, BOTH * (version >= CONNECTIONS), BOTH * (version >= SCOPES))
+        c = ctypes.CDLL(None, use_errno=True)
+        if c.syscall(LANDLOCK_RESTRICT, c.syscall(LANDLOCK_CREATE, rules, len(rules), 0), 0):
+            raise OSError(ctypes.get_errno(), "Landlock")
 
 
 def main(control: int, preload: Sequence[str]) -> None:
@@ -119,7 +141,9 @@ def main(control: int, preload: Sequence[str]) -> None:
         control: descriptor of the socket through which the sockets of children come.
         preload: modules to import first, and functions to call, as ``"module:function"``.
     """
-    _leave_terminal()
+    # It hears no keys of the app's terminal. In a session of its own, Linux would give it and its children a share of
+    # the processor that no priority of theirs makes smaller (sched(7), "The autogroup feature").
+    os.setpgid(0, 0)
     hide_memory()
     for name in preload:
         if callable(found := resolve_name(name)):
@@ -137,8 +161,8 @@ def serve(control: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
     children: dict[int, socket.socket] = {}
-    sockets: list[int] | None = []
-    while sockets is not None:
+    received: list[int] | None = []
+    while received is not None:
         sources: list[Any] = [control, wakeup, *children.values()]
         readable = select.select(sources, [], [])[0]
         with suppress(BlockingIOError):
@@ -150,35 +174,41 @@ def serve(control: socket.socket) -> None:
             with children.pop(ended[0]) as life, suppress(OSError):
                 life.sendall(STATUS.pack(os.waitstatus_to_exitcode(ended[1])))
         if control in readable:
-            sockets = socket.recv_fds(control, 1, 2)[1] or None
-        if control in readable and sockets:
-            life = socket.socket(fileno=sockets[1])
+            received = socket.recv_fds(control, 1, 2 + MAX_FILES)[1] or None
+        if control in readable and received:
+            life = socket.socket(fileno=received.pop(0))
             # If there is no process free, the app notices that both sockets are closed.
             with suppress(OSError):
                 if not (pid := os.fork()):
-                    _run(sockets[0])
+                    _run(received)
                 children[pid] = life
-            os.close(sockets[0])
+            for descriptor in received:
+                os.close(descriptor)
             del life
     for pid in children:
         os.kill(pid, signal.SIGKILL)
 
 
-def _run(descriptor: int) -> None:
-    """Read one file in this process, and exit."""
+def _run(descriptors: list[int]) -> None:
+    """Read one file in this process, and exit.
+
+    Args:
+        descriptors: of the socket for the answers, and of the files.
+    """
     try:
         signal.set_wakeup_fd(-1)
         null = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
             os.dup2(null, number)
-        os.dup2(descriptor, 3)
-        os.closerange(4, 2**16)
-        _answer(socket.socket(fileno=3))
+        for last, following in pairwise(sorted([2, *descriptors, 2**16])):
+            os.closerange(last + 1, following)
+        stream, *files = descriptors
+        _answer(socket.socket(fileno=stream), files)
     finally:
         os._exit(0)
 
 
-def _answer(stream: socket.socket) -> None:
+def _answer(stream: socket.socket, files: list[int]) -> None:
     """Run a reader and send its parts. The child trusts the app, never the other way round."""
     questions = stream.makefile("rb")
 
@@ -192,11 +222,13 @@ def _answer(stream: socket.socket) -> None:
         stream.sendall(LENGTH.pack(len(content)) + LENGTH.pack(len(view)) + content)
         stream.sendall(view)
 
-    reader, arguments, limits, niceness = ask()
+    reader, modes, arguments, limits, niceness = ask()
+    opened = [os.fdopen(file, mode) for file, mode in zip(files, modes, strict=True)]
+    read = resolve_name(reader)
     try:
         limits.apply(niceness)
         limits.begin_part()
-        for facts, data in resolve_name(reader)(ask, *arguments):
+        for facts, data in read(ask, *opened, *arguments):
             send({"facts": facts}, data)
             limits.begin_part()
     except VitvizError as error:
@@ -206,6 +238,7 @@ def _answer(stream: socket.socket) -> None:
         send({"memory": True} if is_memory else {"failed": f"{type(error).__name__}: {error}"[:1000]})
 
 
-def probe(ask: Any, allocation_bytes: int) -> Any:
-    """A reader that takes so much memory, to check that limits hold."""
-    yield {"allocated": len(bytes(allocation_bytes))}, b""
+def probe(ask: Any, allocation_bytes: int, user: int) -> Any:
+    """A reader that takes so much memory, to check that limits hold; and whether files of the app are out of reach."""
+    is_walled = os.geteuid() != user or landlock_version() > 0
+    yield {"allocated": len(bytes(allocation_bytes)), "is_walled": is_walled}, b""

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
-from typing import Any
+from typing import IO, Any
 
 from vitviz.errors import kinds
 from vitviz.errors.kinds import ConfigError, LimitError, VitvizError
@@ -36,7 +36,7 @@ ENVIRONMENT = {
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
     "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES",
 }
-MAX_FACTS_BYTES = 2**21
+MAX_FACTS_BYTES = 2**16
 # Until the fork server reports how a child ended.
 GRACE_SECONDS = 10.0
 # From 0 to 19, of the children that are started in this context.
@@ -57,13 +57,14 @@ class Child:
     ) -> None:
         self._stream, self._life = stream, life
         self._limits, self._error, self._name = limits, error, legible(name)
-        self._bytes_left, self._deadline = limits.answer_bytes, 0.0
+        self._deadline = 0.0
 
-    def part(self, question: object = None) -> tuple[dict[str, Any], bytearray]:
+    def part(self, question: object = None, nbytes: int = 0) -> tuple[dict[str, Any], bytearray]:
         """The next facts and bytes that the reader yields.
 
         Args:
             question: what the reader asks for first, if it does.
+            nbytes: at most, beside the facts.
 
         Raises:
             VitvizError: raised by the reader, or the child exceeds a limit.
@@ -75,10 +76,9 @@ class Child:
                 self._stream.settimeout(self._limits.wall_seconds)
                 self._stream.sendall(pickle.dumps(question))
             [length], [size] = (LENGTH.unpack(self._receive(LENGTH.size)) for _ in range(2))
-            if length > MAX_FACTS_BYTES or size > self._bytes_left:
+            if length > MAX_FACTS_BYTES or size > nbytes:
                 raise self.answer_error()
             head = json.loads(self._receive(length))
-            self._bytes_left -= size
             data = self._receive(size)
         except TimeoutError:
             raise self._limit_error(f"{self._limits.wall_seconds:g} seconds") from None
@@ -159,13 +159,20 @@ class Worker:
 
     @contextmanager
     def child(
-        self, reader: str, arguments: Sequence[Any], limits: Limits, error: type[VitvizError], name: str
+        self,
+        reader: str,
+        files: Sequence[IO[bytes]],
+        arguments: Sequence[Any],
+        limits: Limits,
+        error: type[VitvizError],
+        name: str,
     ) -> Iterator[Child]:
         """A child that reads a file until the context ends.
 
         Args:
             reader: ``"module:function"`` of the generator function. It is called with a function that returns the next
-                question, and with the arguments, and yields facts and bytes.
+                question, the files and the arguments, and yields facts and bytes.
+            files: all that it can read and write, at most three, open and at their beginnings.
             arguments: of the reader.
             limits: of the child.
             error: the class to raise if the child exceeds a limit, or ends without an answer.
@@ -174,21 +181,13 @@ class Worker:
         stream, theirs = socket.socketpair()
         life, other = socket.socketpair()
         with stream, life:
-            with theirs, other:
-                self._send([theirs.fileno(), other.fileno()])
+            with theirs, other, self._lock:
+                sent = [other.fileno(), theirs.fileno(), *(file.fileno() for file in files)]
+                socket.send_fds(self._control(), [b"\0"], sent)
             # A child that has ended already is reported with its first part.
             with suppress(OSError):
-                stream.sendall(pickle.dumps((reader, tuple(arguments), limits, NICENESS.get())))
+                stream.sendall(pickle.dumps((reader, [each.mode for each in files], arguments, limits, NICENESS.get())))
             yield Child(stream, life, limits, error, name)
-
-    def _send(self, sockets: list[int]) -> None:
-        with self._lock:
-            try:
-                socket.send_fds(self._control(), [b"\0"], sockets)
-            except OSError:
-                # The fork server has exited since the last file.
-                self._stop()
-                socket.send_fds(self._control(), [b"\0"], sockets)
 
     def _control(self) -> socket.socket:
         """The socket of a running fork server; the caller must hold the lock."""
@@ -240,20 +239,22 @@ def shared_worker() -> Worker:
     return worker
 
 
-def check_limits(worker: Worker) -> None:
-    """Check that children run here, and that their limit of memory holds.
+def check_limits(worker: Worker) -> bool:
+    """Check that children run here, and that their limit of memory holds; returns whether files are out of their reach.
 
     Raises:
         ConfigError: they do not, or it does not.
     """
-    limits = Limits(memory_bytes=2**26, cpu_seconds=10, wall_seconds=60, answer_bytes=0)
-    for allocation_bytes in (0, 2**27)[: 1 + IS_LINUX]:
+    limits, is_walled = Limits(memory_bytes=2**26, cpu_seconds=10, wall_seconds=60), False
+    for allocation_bytes in (2**27 * IS_LINUX, 0):
         refusal = ""
         try:
-            with worker.child("vitviz.worker.child:probe", [allocation_bytes], limits, LimitError, "a file") as child:
-                child.part()
+            arguments = allocation_bytes, os.geteuid()
+            with worker.child("vitviz.worker.child:probe", [], arguments, limits, LimitError, "a file") as child:
+                is_walled = child.part()[0].get("is_walled") is True
         except VitvizError as error:
             refusal = str(error)
         if bool(refusal) != bool(allocation_bytes):
             problem = refusal or "a process takes more memory than its limit"
             raise ConfigError(f"files of others cannot be opened safely on this system: {problem}")
+    return is_walled

@@ -50,11 +50,11 @@ async def answer(scope: Any, receive: Any, send: Any) -> None:
 
 async def test_a_connection_on_which_nothing_is_asked_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    config = Config(answer, port=0, http="h11", ws="none", lifespan="off", log_config=None)
+    config = Config(answer, port=0, lifespan="off", log_config=None)
+    set_connections(config)
     server: Any = Server(config)
     serving = asyncio.create_task(server.serve())
     await until(lambda: server.started)
-    set_connections(server, answer)
     port, ask = server.servers[0].sockets[0].getsockname()[1], b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
     (silent, first), (reader, second) = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
     second.write(ask)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from gradio.http_server import Server
@@ -24,32 +25,39 @@ class ImpatientConnection:
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)  # type: ignore[misc]
         # uvicorn itself waits for ever for the first request of a connection.
-        protocol: Any = self
-        protocol.timeout_keep_alive_task = protocol.loop.call_later(
-            FIRST_REQUEST_SECONDS, protocol.timeout_keep_alive_handler
-        )
+        own: Any = self
+        own.timeout_keep_alive_task = own.loop.call_later(FIRST_REQUEST_SECONDS, own.timeout_keep_alive_handler)
 
     def _unsupported_upgrade_warning(self) -> None:
         """Log nothing: uvicorn writes two lines for every request with an Upgrade header."""
 
 
-def set_connections(server: Server, app: Any) -> None:
-    """Apply the time limits to the new connections of a running server.
-
-    Args:
-        server: Gradio's.
-        app: served directly. uvicorn's own middleware would believe the forwarded headers of any program on this
-            machine; :mod:`vitviz.ui.server.request_filter` checks them.
-    """
-    raise_descriptors()
-    config = server.config
+def set_connections(config: Any) -> None:
+    """Apply the limits to the configuration of a server that does not run yet."""
     config.timeout_keep_alive = KEEP_ALIVE_SECONDS
     # A visitor who does not read an answer would keep a server that ends waiting for ever.
     config.timeout_graceful_shutdown = SHUTDOWN_SECONDS
-    base: Any = config.http_protocol_class
-    config.http_protocol_class = type("ImpatientProtocol", (ImpatientConnection, base), {})
-    config.ws_protocol_class = None
-    config.loaded_app = app
+    # It would believe the forwarded headers of any program here; :mod:`vitviz.ui.server.request_filter` checks them.
+    config.proxy_headers, config.ws = False, "none"
+    config.load()
+    config.http_protocol_class = type("ImpatientProtocol", (ImpatientConnection, config.http_protocol_class), {})
+
+
+@contextmanager
+def impatient_servers() -> Iterator[None]:
+    """A context in which Gradio starts its server with as many descriptors and the limits, before it listens."""
+    raise_descriptors()
+    start = Server.run_in_thread
+
+    def run_in_thread(server: Server) -> None:
+        set_connections(server.config)
+        start(server)
+
+    Server.run_in_thread = run_in_thread  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Server.run_in_thread = start  # type: ignore[method-assign]
 
 
 def raise_descriptors() -> None:

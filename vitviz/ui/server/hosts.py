@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
@@ -18,72 +18,42 @@ from vitviz.ui.server.bodies import Scope
 from vitviz.ui.server.rule import RequestError
 
 Address: TypeAlias = IPv4Address | IPv6Address
+Network: TypeAlias = IPv4Network | IPv6Network
 
 LOOPBACK, PRIVATE = "loopback", "private"
+# The networks of the words; those of carriers and clouds (100.64.0.0/10) are private, too.
+NETWORKS = {
+    LOOPBACK: ("127.0.0.0/8", "::1"),
+    PRIVATE: (
+        *("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16"),
+        *("::1", "fc00::/7", "fe80::/10"),
+    ),
+}
 # Hugging Face sets these in a Space.
 SPACE_ID, SPACE_HOST = "SPACE_ID", "SPACE_HOST"
 SERVER_NAME, ROOT_PATH = "GRADIO_SERVER_NAME", "GRADIO_ROOT_PATH"
 SPACE_HOSTS = "*.hf.space"
 SPACE_FRAMES = ("https://huggingface.co", "https://*.hf.space")
-PORTS = {"http": 80, "https": 443}
-# Headers that a proxy sets, and a visitor must not.
-FORWARDED = (b"x-forwarded-", b"forwarded", b"x-real-ip")
+PORTS = {"http": ":80", "https": ":443"}
+# Headers that a proxy sets, and a visitor must not; and that of Gradio's front server, which vitviz does not start.
+FORWARDED, FRONT = (b"x-forwarded-", b"forwarded", b"x-real-ip"), b"x-gradio-server"
 BY_PROXY = (
     "a proxy has passed on this request: expected VITVIZ_TRUSTED_PROXIES=loopback (or the proxy's address), so that "
     "the app knows its visitors apart, or VITVIZ_SHARED=0 if they are its owner alone"
 )
-_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]{1,253})(?::(\d{1,5}))?", re.IGNORECASE)
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|\w[\w.-]{0,252})(?::\d{1,5})?", re.ASCII)
 
 
-def host_pattern(text: str) -> str:
-    """A host name, in which ``*`` stands for any characters.
-
-    Raises:
-        ValueError: the text is none.
-    """
-    if re.fullmatch(r"[a-z0-9._*-]{1,253}", text.lower()) is None:
-        raise ValueError("names of hosts without ports, such as vit.example.org or *.example.org, or * for any")
-    return text.lower().rstrip(".")
-
-
-def proxy_name(text: str) -> str:
-    """A network, an address, ``loopback`` or ``private``.
+def networks(names: Iterable[str]) -> tuple[Network, ...]:
+    """The networks of addresses, networks, and the words ``loopback`` and ``private``.
 
     Raises:
-        ValueError: the text is none of these.
+        ValueError: a name is none of these.
     """
-    if text not in (LOOPBACK, PRIVATE):
-        try:
-            ip_network(text, strict=False)
-        except ValueError:
-            raise ValueError(f"addresses, networks, or the words {LOOPBACK} and {PRIVATE}") from None
-    return text
-
-
-def frame_source(text: str) -> str:
-    """An origin whose pages may show the app in a frame.
-
-    Raises:
-        ValueError: the text is no origin.
-    """
-    if re.fullmatch(r"https?://(\*\.)?[a-z0-9.-]+(:\d{1,5})?", text, re.IGNORECASE) is None:
-        raise ValueError("origins, such as https://example.org or https://*.example.org")
-    return text
-
-
-@dataclass(frozen=True)
-class Proxies:
-    """The peers whose forwarded headers are believed.
-
-    Args:
-        names: networks, addresses, ``loopback`` or ``private``.
-    """
-
-    names: tuple[str, ...]
-
-    def __contains__(self, address: object) -> bool:
-        peer = _address(address) if isinstance(address, str) else None
-        return peer is not None and any(_is_in(peer, name) for name in self.names)
+    try:
+        return tuple(ip_network(each, strict=False) for name in names for each in NETWORKS.get(name, (name,)))
+    except ValueError:
+        raise ValueError(f"addresses, networks, or the words {LOOPBACK} and {PRIVATE}") from None
 
 
 @dataclass(frozen=True)
@@ -92,13 +62,13 @@ class HostRules:
 
     Args:
         hosts: patterns of names. Addresses are always served: no attacker's name can stand for them.
-        proxies: the peers whose forwarded headers are believed.
+        proxies: the networks of those whose forwarded headers are believed.
         frames: other origins that may show the page in a frame.
         refuses_proxies: whether a request that a proxy has passed on is refused: nobody has said whose the app is.
     """
 
     hosts: tuple[str, ...]
-    proxies: Proxies
+    proxies: tuple[Network, ...] = ()
     frames: tuple[str, ...] = ()
     refuses_proxies: bool = False
 
@@ -117,16 +87,16 @@ class HostRules:
             environment: whether this is a Space, and the name and path of the app.
         """
         is_space = bool(environment.get(SPACE_ID))
-        own_names = [
+        names = [
             *("localhost", socket.gethostname(), f"{socket.gethostname()}.local"),
             *(environment.get(SERVER_NAME, ""), environment.get(SPACE_HOST, "")),
             urlsplit(environment.get(ROOT_PATH, "")).hostname or "",
-            SPACE_HOSTS if is_space else "",
+            *([SPACE_HOSTS] if is_space else []),
+            *(hosts or ()),
         ]
-        names = [name.lower().rstrip(".") for name in own_names if re.fullmatch(r"[A-Za-z0-9._*-]{1,253}", name)]
         return cls(
-            (*dict.fromkeys([*names, *(hosts or ())]),),
-            Proxies(((LOOPBACK, PRIVATE) if is_space else ()) if proxies is None else tuple(proxies)),
+            tuple(name.lower().rstrip(".") for name in names if name),
+            networks(([LOOPBACK, PRIVATE] if is_space else []) if proxies is None else proxies),
             (SPACE_FRAMES if is_space else ()) if frames is None else tuple(frames),
         )
 
@@ -136,23 +106,24 @@ class HostRules:
         Raises:
             RequestError: it is for another host, or comes by a proxy that nobody has named.
         """
-        if self.refuses_proxies and any(name.startswith(FORWARDED) for name, _ in scope["headers"]):
+        forwarded = [pair for pair in scope["headers"] if pair[0].startswith(FORWARDED)]
+        if self.refuses_proxies and forwarded:
             raise RequestError(403, BY_PROXY)
         peer = scope["client"][0] if scope.get("client") else ""
-        is_forwarded = peer in self.proxies
-        headers = [(name, value) for name, value in scope["headers"] if is_forwarded or not name.startswith(FORWARDED)]
-        # Gradio's front server, which vitviz does not start, sends its address in this header.
-        headers = [(name, value) for name, value in headers if name != b"x-gradio-server"]
-        for name in (b"host", b"x-forwarded-host"):
-            for value in _values(headers, name):
-                self._check_host(value)
-        admitted = {**scope, "headers": headers}
-        if is_forwarded:
-            admitted["client"] = (self._visitor(peer, headers), 0)
-            schemes = _values(headers, b"x-forwarded-proto")
-            if schemes and schemes[0] in PORTS:
-                admitted["scheme"] = schemes[0]
-        return admitted
+        is_forwarded = self._is_proxy(peer)
+        own = scope["headers"] if is_forwarded else [pair for pair in scope["headers"] if pair not in forwarded]
+        headers = [pair for pair in own if pair[0] != FRONT]
+        for value in _values(headers, b"host", b"x-forwarded-host"):
+            self._check_host(value)
+        if not is_forwarded:
+            return {**scope, "headers": headers}
+        scheme = next(iter(_values(headers, b"x-forwarded-proto")), "")
+        return {
+            **scope,
+            "headers": headers,
+            "client": (self._visitor(peer, headers), 0),
+            "scheme": scheme if scheme in PORTS else scope["scheme"],
+        }
 
     def check_origin(self, scope: Scope) -> None:
         """Refuse requests that a page of another site makes a visitor's browser send.
@@ -163,20 +134,17 @@ class HostRules:
         Raises:
             RequestError: the origin is another one.
         """
-        origins = [value for name, value in scope["headers"] if name == b"origin"]
-        hosts = {*_values(scope["headers"], b"host"), *_values(scope["headers"], b"x-forwarded-host")}
-        for origin in origins:
+        hosts = _values(scope["headers"], b"host", b"x-forwarded-host")
+        for origin in [value for name, value in scope["headers"] if name == b"origin"]:
             scheme, _, name = origin.decode("latin-1").lower().partition("://")
-            port = PORTS.get(scheme)
-            if port is None or not any(_with_port(name, port) == _with_port(host, port) for host in hosts):
+            port = PORTS.get(scheme, "")
+            if not port or name.removesuffix(port) not in [host.removesuffix(port) for host in hosts]:
                 raise RequestError(403, "this request comes from a page of another site")
 
     def _check_host(self, value: str) -> None:
         match = _HOST.fullmatch(value)
-        name = "" if match is None else match[1].lower().rstrip(".")
-        if match is None or not (
-            _address(name.strip("[]")) is not None or any(fnmatchcase(name, pattern) for pattern in self.hosts)
-        ):
+        name = "" if match is None else match[1].rstrip(".")
+        if match is None or not (_address(name) or any(fnmatchcase(name, pattern) for pattern in self.hosts)):
             raise RequestError(
                 403,
                 f"this server does not answer for the host {quote(value)}: expected one that VITVIZ_HOSTS names, "
@@ -185,54 +153,42 @@ class HostRules:
 
     def _visitor(self, peer: str, headers: list[tuple[bytes, bytes]]) -> str:
         """The last address on the way here that is no trusted proxy's."""
-        hops = _values(headers, b"x-forwarded-for")
-        for hop in reversed(hops):
-            address = _address(hop.rpartition(":")[0] if hop.count(":") == 1 else hop.strip("[]"))
+        for hop in reversed(_values(headers, b"x-forwarded-for")):
+            address = _address(hop.rpartition(":")[0] if hop.count(":") == 1 else hop)
             # Whoever wrote an illegible hop may have made up those before it.
             if address is None:
                 break
             peer = str(address)
-            if peer not in self.proxies:
+            if not self._is_proxy(peer):
                 break
         return peer
+
+    def _is_proxy(self, peer: str) -> bool:
+        address = _address(peer)
+        return address is not None and any(address in network for network in self.proxies)
 
 
 @lru_cache(1024)
 def visitor_key(address: str) -> str:
     """The key of a visitor: the address, or the /64 network of IPv6, all of which belongs to one visitor."""
     parsed = _address(address)
-    if isinstance(parsed, IPv6Address):
-        return str(ip_network((parsed, 64), strict=False))
-    return address
+    return str(ip_network((parsed, 64), strict=False)) if isinstance(parsed, IPv6Address) else address
 
 
 def _address(text: str) -> Address | None:
     try:
-        address = ip_address(text.strip())
+        address = ip_address(text.strip("[]"))
     except ValueError:
         return None
     return getattr(address, "ipv4_mapped", None) or address
 
 
-def _is_in(address: Address, name: str) -> bool:
-    if name == LOOPBACK:
-        return address.is_loopback
-    # The shared addresses of carriers and clouds are neither global nor private.
-    if name == PRIVATE:
-        return not address.is_global
-    return address in ip_network(name, strict=False)
-
-
-def _values(headers: list[tuple[bytes, bytes]], name: bytes) -> list[str]:
-    """The values of all headers of a name, which commas separate."""
+def _values(headers: list[tuple[bytes, bytes]], *names: bytes) -> list[str]:
+    """The values of all headers of these names, which commas separate."""
     return [
         item.strip().lower()
         for header, value in headers
-        if header == name
+        if header in names
         for item in value.decode("latin-1").split(",")
         if item.strip()
     ]
-
-
-def _with_port(host: str, port: int) -> str:
-    return host if re.search(r":\d+$", host) else f"{host}:{port}"

@@ -14,7 +14,7 @@ from vitviz.errors.kinds import ConfigError
 from vitviz.images.isolated_pictures import LIMITS
 from vitviz.system.machine import memory
 from vitviz.ui.environment import LOOPBACK as LOOPBACK_HOSTS
-from vitviz.ui.server.hosts import SPACE_ID, frame_source, host_pattern, proxy_name
+from vitviz.ui.server.hosts import SPACE_ID, networks
 from vitviz.video.facts import ClipLimits
 from vitviz.weights import BUNDLED, ZOO
 
@@ -39,6 +39,11 @@ def _menu_name(text: str) -> str:
     if text not in ("start", "none", *BUNDLED, *ZOO):
         raise ValueError("start, none, or names of the menu, such as vit_small_patch16")
     return text
+
+
+def _with_networks(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    networks(names or ())
+    return names
 
 
 class ServerSettings(BaseModel):
@@ -96,17 +101,17 @@ class ServerSettings(BaseModel):
         "weights are sent: names of the menu, `start` for the one with which the page opens, or `none`; the bundled "
         "one if unset",
     )
-    hosts: Annotated[tuple[Annotated[str, AfterValidator(host_pattern)], ...] | None, BETWEEN_COMMAS] = Field(
+    hosts: Annotated[tuple[str, ...] | None, BETWEEN_COMMAS] = Field(
         default=None,
         description="host names that the app answers, besides `localhost`, this machine's own and all addresses, such "
         "as `vit.example.org`; `*` for any",
     )
-    trusted_proxies: Annotated[tuple[Annotated[str, AfterValidator(proxy_name)], ...] | None, BETWEEN_COMMAS] = Field(
+    trusted_proxies: Annotated[tuple[str, ...] | None, BETWEEN_COMMAS, AfterValidator(_with_networks)] = Field(
         default=None,
         description="addresses and networks of proxies whose forwarded headers are trusted, or the words `loopback` "
         "and `private`; none if unset, both on a Space",
     )
-    frames: Annotated[tuple[Annotated[str, AfterValidator(frame_source)], ...] | None, BETWEEN_COMMAS] = Field(
+    frames: Annotated[tuple[str, ...] | None, BETWEEN_COMMAS] = Field(
         default=None,
         description="origins whose pages may show the app in a frame, such as `https://example.org`; none if unset, "
         "those of Hugging Face on a Space",
