@@ -21,6 +21,7 @@ if _typing.TYPE_CHECKING:
     from vitviz import datasets as datasets
     from vitviz import errors as errors
     from vitviz import evaluation as evaluation
+    from vitviz import features as features
     from vitviz import images as images
     from vitviz import metrics as metrics
     from vitviz import models as models
@@ -55,6 +56,8 @@ if _typing.TYPE_CHECKING:
         UnknownFamilyError,
         VitvizError,
     )
+    from vitviz.features.components import components
+    from vitviz.features.matching import clusters, matches
     from vitviz.images.geometry import Geometry
     from vitviz.images.opening import open_image
     from vitviz.images.preprocessing import Preprocessing
@@ -100,6 +103,8 @@ __all__ = [
     "analyze",
     "analyze_batch",
     "analyze_loader",
+    "clusters",
+    "components",
     "contrast",
     "cost",
     "explore",
@@ -109,6 +114,7 @@ __all__ = [
     "list_models",
     "load",
     "margin",
+    "matches",
     "open_image",
     "open_snapshot",
     "read_items",
@@ -149,6 +155,8 @@ _MODULES = {
     "analyze": "vitviz.analysis.encoder",
     "analyze_batch": "vitviz.analysis.batches",
     "analyze_loader": "vitviz.datasets.loader",
+    "clusters": "vitviz.features.matching",
+    "components": "vitviz.features.components",
     "contrast": "vitviz.models.targets",
     "cost": "vitviz.analysis.encoder",
     "explore": "vitviz.ui.explorer.inline",
@@ -158,6 +166,7 @@ _MODULES = {
     "list_models": "vitviz.weights",
     "load": "vitviz.weights",
     "margin": "vitviz.models.targets",
+    "matches": "vitviz.features.matching",
     "open_image": "vitviz.images.opening",
     "open_snapshot": "vitviz.weights",
     "read_items": "vitviz.datasets.readers",

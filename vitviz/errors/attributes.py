@@ -51,7 +51,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "analysis.faithfulness({'rollout': analysis.rollout()})": "deletion insertion",
         "vitviz.evaluation.compare(analysis)": "compare",
         "vitviz.evaluation.probes.probe(analysis, 'attention_entropy')": "probe probes entropy",
-        "vitviz.evaluation.probes.token_features(analysis)": "features embeddings hidden_states",
+        "analysis.features()": "embeddings hidden_states patch_tokens last_hidden_state",
         "vitviz.explore(analysis)": "explore app",
     },
     "Predictions": {"pandas.DataFrame(predictions)": "to_pandas to_df dataframe DataFrame df"},

@@ -56,7 +56,7 @@ class GivenNetwork:
     precision = torch.float32
     device = torch.device("cpu")
     why_no_hiding = NO_NETWORK
-    __call__ = encode = output = stream = read = with_gradients = layer_gradients = layer_features = _refuse
+    __call__ = encode = output = stream = values = read = with_gradients = layer_gradients = layer_features = _refuse
     classify_each = attention_gradients = copy_in_parts = without = head_scores = _refuse
 
     def to(self, device: torch.device) -> GivenNetwork:

@@ -73,6 +73,9 @@ class Network(Protocol):
     def stream(self, pixels: torch.Tensor) -> Iterator[torch.Tensor]:
         """The tokens of a single image before the first layer and after each one."""
 
+    def values(self, pixels: torch.Tensor) -> Iterator[torch.Tensor]:
+        """The values of each layer's attention for a single image, ``"head token dim"`` in the order of the layout."""
+
     def read(self, tokens: torch.Tensor, layout: TokenLayout) -> torch.Tensor:
         """The logits ``"batch class"`` of tokens in place of those after the last layer."""
 

@@ -252,6 +252,16 @@ class VisionTransformer(nn.Module):
             tokens = layer(tokens, angles, layout.token_count)
             yield tokens
 
+    def values(self, pixels: torch.Tensor) -> Iterator[torch.Tensor]:
+        """The values of each layer's attention for a single image, ``"head token dim"``.
+
+        Raises:
+            ImageError: as :meth:`forward`.
+        """
+        values: list[torch.Tensor] = []
+        self.run(pixels, lambda _, attention: values.append(attention.values[0]))
+        return iter(values)
+
     def tokens_read(self, layout: TokenLayout, output: Output = "logits") -> int:
         """How many of the last layer's first tokens an output depends on."""
         return layout.token_count if output == "patches" else POOLINGS[self.config.pooling].tokens_read(layout)

@@ -13,6 +13,7 @@ from PIL import Image, ImageDraw
 from vitviz.errors.arguments import pair_or_none
 from vitviz.errors.kinds import QueryError
 from vitviz.errors.messages import describe
+from vitviz.images.geometry import Geometry
 from vitviz.visualization.colormaps import colours_at
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def overlay(heatmap: Heatmap, style: Style, mark: tuple[int, int] | None = None)
         else:
             colours = Image.fromarray(own[start : start + BAND_ROWS])
         overlay.paste(_blend(image.crop(box), colours, levels, style, scale.signed), box)
-    _dim_outside(image, heatmap, overlay)
+    dim_outside(image, heatmap.geometry, overlay)
     if style.grid:
         _draw_grid(heatmap, overlay)
     if mark is not None:
@@ -134,9 +135,10 @@ def _samplings(heatmap: Heatmap, smooth: bool) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def _dim_outside(image: Image.Image, heatmap: Heatmap, overlay: Image.Image) -> None:
+def dim_outside(image: Image.Image, geometry: Geometry, overlay: Image.Image) -> None:
+    """Draw the image over an overlay, dim, where the model did not see it."""
     width, height = overlay.size
-    left, top, right, bottom = heatmap.geometry.box
+    left, top, right, bottom = geometry.box
     (top, bottom), (left, right) = _pixels_between(height, top, bottom), _pixels_between(width, left, right)
     above, below = (0, 0, width, top), (0, bottom, width, height)
     for box in (above, below, (0, top, left, bottom), (right, top, width, bottom)):

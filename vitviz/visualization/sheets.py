@@ -113,7 +113,7 @@ class Sheet(list[list[Heatmap]], AttributeAdvice):
             sentence = f"All maps share one scale. {scales[0].caption(values)}"
         caption = f"{self.subject}: layers down, heads across. {sentence} {style.source}"
         colours = style.colours(any(heatmap.token_map.signed for heatmap in maps))
-        return captioned([Panel(picture.size, partial(_draw, picture, texts), colours, ends, caption.strip())])
+        return captioned([Panel(picture.size, partial(draw_picture, picture, texts), colours, ends, caption.strip())])
 
     @named_arguments(MethodError)
     def save(self, path: str | os.PathLike[str], style: AnyStyle = None, *, shared_scale: bool = False) -> None:
@@ -172,7 +172,8 @@ class Sheet(list[list[Heatmap]], AttributeAdvice):
         return encoded(self.picture(), "PNG")
 
 
-def _draw(picture: Image.Image, texts: Sequence[Text], axes: Axes) -> None:
+def draw_picture(picture: Image.Image, texts: Sequence[Text], axes: Axes) -> None:
+    """Draw a picture into axes of its shape, and texts over it, each with its place in pixels and its anchor."""
     axes.imshow(picture)
     axes.axis("off")
     for text, place, anchor in texts:

@@ -179,7 +179,12 @@ def test_a_probe_that_a_model_cannot_have_is_refused_with_one_sentence(make_mode
         ("patch_components", {"layr": 1}, MethodError, r".* no parameter 'layr': expected 'layer'; did you mean .*"),
         ("patch_components", {"layer": 3}, QueryError, r"layer 3: this model has layers 0 to 2 .*"),
         ("patch_similarity", {"query": (9, 9)}, QueryError, r"patch \(9, 9\): this model has .*"),
-        ("patch_similarity", {"features": "values"}, MethodError, "features 'values': expected 'tokens' or 'keys'.*"),
+        (
+            "patch_similarity",
+            {"features": "value"},
+            MethodError,
+            "features 'value': expected .* did you mean 'values'.*",
+        ),
     ],
 )
 def test_wrong_arguments_are_refused(

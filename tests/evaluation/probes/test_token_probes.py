@@ -16,7 +16,7 @@ from tests.support.makers import MakeModel
 from tests.support.networks import NETWORKS, every_network
 from tests.support.plain import plain
 from tests.support.probes import analysis_of, near, values_of
-from vitviz import Analysis, analyze
+from vitviz import Analysis, analyze, components
 from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.probes import probe, token_features
 
@@ -129,20 +129,18 @@ def test_the_last_step_of_the_lens_is_the_prediction(make_model: MakeModel, chan
 @pytest.mark.parametrize("layer", [0, -1])
 def test_components_are_those_of_the_singular_values(make_model: MakeModel, layer: int) -> None:
     analysis = analysis_of(make_model, register_tokens=2)
-    findings = probe(analysis, "patch_components", layer=layer)
-    tokens = layers_of(analysis)[analysis.trace.layer_index(layer) + 1][3:].double().numpy()
-    _, sizes, directions = np.linalg.svd(tokens - tokens.mean(0), full_matrices=False)
-    colours = values_of(findings, "colours").reshape(24, 3)
-    for component in range(3):
-        direction = directions[component] * np.sign(directions[component][np.abs(directions[component]).argmax()])
-        projected = (tokens - tokens.mean(0)) @ direction
-        near(colours[:, component], (projected - projected.min()) / np.ptp(projected), 1e-3)
+    findings, maps = probe(analysis, "patch_components", layer=layer), components(analysis, layer)
+    near(values_of(findings, "colours"), maps[0].colours.numpy())
+    near(values_of(findings, "variance"), maps.basis.shares.numpy())
+    tokens = layers_of(analysis)[analysis.trace.layer_index(layer) + 1][3:].double()
+    tokens = torch.nn.functional.normalize(tokens, dim=-1).numpy()
+    sizes = np.linalg.svd(tokens - tokens.mean(0), compute_uv=False)
     near(values_of(findings, "variance"), sizes[:3] ** 2 / (sizes**2).sum())
 
 
 @pytest.mark.parametrize("query", [None, (0, 5), "cls", 3])
 @pytest.mark.parametrize("layer", [1, -1])
-@pytest.mark.parametrize("features", ["tokens", "keys"])
+@pytest.mark.parametrize("features", ["tokens", "keys", "queries"])
 def test_similarity_is_the_cosine(make_model: MakeModel, query: Any, layer: int, features: str) -> None:
     analysis = analysis_of(make_model)
     findings = probe(analysis, "patch_similarity", query=query, layer=layer, features=features)
@@ -150,7 +148,7 @@ def test_similarity_is_the_cosine(make_model: MakeModel, query: Any, layer: int,
     if features == "tokens":
         vectors = layers_of(analysis)[index + 1].tolist()
     else:
-        keys = analysis.trace.keys[index]
+        keys = getattr(analysis.trace, features)[index]
         vectors = [[float(value) for head in keys for value in head[token]] for token in range(25)]
     chosen = vectors[analysis.trace.layout.index((2, 3) if query is None else query)]
 

@@ -7,7 +7,7 @@ import torch
 from vitviz.analysis.analysis import Analysis
 from vitviz.errors.number_text import percent
 from vitviz.evaluation.probes.findings import Findings, Measurement, step_name
-from vitviz.evaluation.probes.tokens import token_stream
+from vitviz.features.vectors import token_stream
 from vitviz.models.network import NetworkConfig
 from vitviz.models.probability import class_probabilities, why_no_probability
 
@@ -39,7 +39,7 @@ def logit_lens(analysis: Analysis) -> Findings:
     """
     network, layout = analysis.network, analysis.trace.layout
     function = network.config.probability
-    steps, classes, probabilities = token_stream(analysis), [], []
+    steps, classes, probabilities = token_stream(network, analysis.prepared.pixels), [], []
     if not network.config.classifies_tokens:
         with torch.inference_mode():
             logits = network.read(torch.stack(list(steps)), layout)

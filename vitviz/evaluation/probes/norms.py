@@ -12,7 +12,7 @@ from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.number_text import digits
 from vitviz.evaluation.probes.findings import Findings, Measurement, step_name
-from vitviz.evaluation.probes.tokens import token_stream
+from vitviz.features.vectors import token_stream
 
 # Sun et al. call activations massive that exceed both.
 MASSIVE_VALUE = 100.0
@@ -99,7 +99,7 @@ def massive_activations(analysis: Analysis) -> Findings:
     """
     layout = analysis.trace.layout
     largest, tokens, medians = [], [], []
-    for stream in token_stream(analysis):
+    for stream in token_stream(analysis.network, analysis.prepared.pixels):
         magnitudes = precise(stream).abs()
         highest, highest_tokens = magnitudes.max(0)
         largest.append(highest)

@@ -25,8 +25,8 @@ from vitviz.evaluation.probes.features import patch_components, patch_similarity
 from vitviz.evaluation.probes.findings import Findings
 from vitviz.evaluation.probes.lens import logit_lens, why_no_lens
 from vitviz.evaluation.probes.norms import massive_activations, outlier_patches, token_norms
-from vitviz.evaluation.probes.tokens import FEATURES
 from vitviz.evaluation.probes.weights import NO_POSITIONS, patch_filters, position_similarity
+from vitviz.features import KINDS
 from vitviz.models.config import ViTConfig
 from vitviz.models.given import NO_NETWORK, GivenConfig
 from vitviz.models.network import NetworkConfig
@@ -131,7 +131,7 @@ PROBES = {
             "Principal components of patches",
             "tokens",
             patch_components,
-            "Oquab et al. 2024, DINOv2: Learning Robust Visual Features without Supervision",
+            "Oquab et al. 2023, DINOv2: Learning Robust Visual Features without Supervision",
             "Patches of one colour have similar tokens; the colour itself means nothing.",
             (_LAYER,),
         ),
@@ -140,7 +140,7 @@ PROBES = {
             "Patch similarity",
             "tokens",
             patch_similarity,
-            "Caron et al. 2021, Emerging Properties in Self-Supervised Vision Transformers; Amir et al. 2022, Deep ViT "
+            "Caron et al. 2021, Emerging Properties in Self-Supervised Vision Transformers; Amir et al. 2021, Deep ViT "
             "Features as Dense Visual Descriptors",
             "Which patches the model takes for the same thing, or the same place, as one patch.",
             (
@@ -149,9 +149,9 @@ PROBES = {
                 Parameter(
                     "features",
                     "Features",
-                    "what is compared: the output of the layer, or the keys of its attention",
-                    Choice(FEATURES),
-                    FEATURES[0],
+                    "what is compared: the output of the layer, or the keys, queries or values of its attention",
+                    Choice(KINDS),
+                    KINDS[0],
                 ),
             ),
         ),

@@ -35,6 +35,7 @@ from vitviz.models.watched.replay import Replay
 from vitviz.models.watched.several import verify_several
 from vitviz.models.watched.state import check_device, check_state, device_of, dtype_of
 from vitviz.models.watched.switching import watched_head_scores, watched_without
+from vitviz.models.watched.values import watched_values
 from vitviz.models.watched.verification import VerifiedModule, verify_module
 from vitviz.progress import Progress
 
@@ -69,6 +70,7 @@ class WatchedNetwork:
     without = watched_without
     head_scores = watched_head_scores
     copy_in_parts = watched_copy
+    values = watched_values
 
     def __init__(self, module: nn.Module, facts: ModuleFacts, replay: Replay | None = None) -> None:
         self.module, self.name = module, facts.name

@@ -1,0 +1,75 @@
+"""The colours of the papers: principal components of the patches of one or several pictures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from vitviz.errors.arguments import boolean, instance, integer, named_arguments
+from vitviz.errors.kinds import MethodError
+from vitviz.errors.number_text import percent
+from vitviz.features.analysed import featured
+from vitviz.features.basis import Basis
+from vitviz.features.colour_maps import ColourMap, ColourMaps, component_colours
+from vitviz.features.vectors import Kind
+
+
+@named_arguments(MethodError)
+def components(
+    analyses: Any,
+    layer: int | None = None,
+    *,
+    of: Kind = "tokens",
+    count: int = 3,
+    foreground: bool = False,
+    basis: Basis | None = None,
+) -> ColourMaps:
+    """The principal components of the patches of several pictures, or frames of a clip, in one basis.
+
+    Patches of one colour are alike to the network, in all of the pictures; which colour means nothing. Oquab et al.
+    2023, "DINOv2: Learning Robust Visual Features without Supervision", figure 1 and its section on PCA of patch
+    features. Here the vectors have length 1, outlier patches and prefix tokens have no part in the basis, colours have
+    their ends at the 1st and 99th percentile, and the first two components are hues and the third is the lightness, of
+    OKLab.
+
+    Args:
+        analyses: by one model, of any sizes; or one alone.
+        layer, of: as :meth:`vitviz.Analysis.features` takes them.
+        count: how many components; the first three have colours.
+        foreground: whether to take the components of the foreground alone, and leave the rest black: the patches on
+            that side of the mean of the first component to which fewer of the patches at the pictures' borders belong.
+            Often this is the main object, and not always.
+        basis: of an earlier result, ``maps.basis``, for the same colours; in place of ``count`` and ``foreground``.
+
+    Returns:
+        A map of each picture, with its components as numbers and as colours, and ``basis``.
+
+    Raises:
+        ConfigError: these are no analyses, or the basis is none.
+        MethodError: their models differ, there are not as many components, the basis is of vectors of another width, or
+            as :meth:`vitviz.Analysis.features`.
+        QueryError: the model has no such layer.
+
+    >>> maps = vitviz.components([analysis], foreground=True)
+    >>> maps.save("components.png")
+    """
+    pairs = featured(analyses, layer, of)
+    pictures, place = [each.on_grid(each.unit) for _, each in pairs], pairs[0][1]
+    if basis is None:
+        kept = torch.cat([each.unit[each.kept] for _, each in pairs])
+        count, has_background = integer("count", count, 1, MethodError), boolean("foreground", foreground)
+        basis = Basis.of(kept, count, Basis.of(kept, 1).seen_from(pictures) if has_background else None)
+    if len(instance("basis", basis, Basis, "maps.basis").mean) != pictures[0].shape[-1]:
+        raise MethodError(f"basis of {len(basis.mean)} channels: expected {pictures[0].shape[-1]}, as vectors have")
+    part = "the foreground's " * (basis.foreground is not None) + place.description
+    share = f"{len(basis.shares)} components hold {percent(float(basis.shares.sum()))} of the variance"
+    description = f"Same colour: alike to the network; which colour means nothing. Of {part}, {share}"
+    maps = []
+    for (analysis, _), picture in zip(pairs, pictures, strict=True):
+        values, prepared = basis.project(picture), analysis.prepared
+        colours = component_colours(basis.place(values)).float()
+        if basis.foreground is not None:
+            colours *= basis.foreground.project(picture) > 0
+        maps.append(ColourMap(values, colours, prepared.image, prepared.geometry, place.layer, description))
+    return ColourMaps(maps, basis)
