@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from pydantic import ByteSize
 import vitviz
 from vitviz import METHODS
 from vitviz.evaluation.probes import AXES, PROBES
+from vitviz.system import strangers
 from vitviz.ui.holdings import STORES
 from vitviz.ui.server.settings import PREFIX, ServerSettings
 from vitviz.visualization import SCALES
@@ -88,6 +90,25 @@ def kept() -> str:
     return _table(("kept", "bound", "each counts"), rows)
 
 
+def limits() -> str:
+    """What a stranger may do: each limit, and the attack that it stops, from the comments beside them."""
+    rows = []
+    lines = inspect.getsource(strangers).splitlines()
+    for comment, line in itertools.pairwise(lines):
+        if found := re.match(r"([A-Z_]+) = ", line):
+            what, _, stops = comment.removeprefix("# ").partition("; ")
+            value = getattr(strangers, found[1])
+            rows.append((what, _size(value) if "Bytes" in what else f"{value:,.10g}", stops))
+    return _table(("limit", "value", "stops"), rows)
+
+
+def _size(count: int) -> str:
+    """A number of bytes in the largest unit that gives a short number."""
+    names = ("GiB", "MiB", "KiB", "bytes")
+    unit, name = next(pair for pair in zip((2**30, 2**20, 2**10, 1), names, strict=True) if count >= pair[0])
+    return f"{count / unit:g} {name}"
+
+
 def _names(parameters: Iterable[Any]) -> str:
     return ", ".join(f"`{each.name}`" for each in parameters) or "–"
 
@@ -105,6 +126,7 @@ TABLES = (
     ("methods.md", "axes", axes),
     ("hosting.md", "settings", settings),
     ("hosting.md", "kept", kept),
+    ("hosting.md", "limits", limits),
 )
 
 

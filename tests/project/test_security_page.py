@@ -6,7 +6,9 @@ import re
 
 import pytest
 
+from docs.site.tables import limits
 from tests.support.example import ROOT
+from vitviz.system import strangers
 
 PAGE = (ROOT / "docs" / "hosting.md").read_text()
 PROMISES = PAGE.partition("## What the server promises\n")[2].partition("\n## ")[0]
@@ -30,7 +32,7 @@ TESTS: dict[str, dict[str, list[str]]] = {
             "test_a_large_body_is_refused_before_it_is_there",
         ]
     },
-    "A body is there within ten seconds": {
+    "A body is there within its seconds": {
         "ui/server/test_requests.py": [
             "test_a_body_that_comes_too_slowly_is_refused",
             "test_a_body_that_nests_is_refused_and_nobody_waits",
@@ -66,7 +68,7 @@ TESTS: dict[str, dict[str, list[str]]] = {
         ],
         "ui/test_launch.py": ["test_limits_and_descriptors_are_there_before_the_first_connection"],
     },
-    "A visitor has 40 requests under way": {
+    "A visitor has so many requests under way": {
         "ui/server/test_requests.py": ["test_one_visitor_has_so_many_requests_under_way_and_the_next_wait"],
         "ui/test_runs_order.py": ["test_one_visitor_has_so_many_runs"],
         "ui/server/test_unread_replies.py": [
@@ -84,7 +86,7 @@ TESTS: dict[str, dict[str, list[str]]] = {
         "ui/server/test_fair_queue.py": ["test_after_one_who_calls_more_than_there_are_places_others_are_next"],
         "worker/test_worker.py": ["test_children_share_the_processor_by_their_priorities_and_hear_no_keys"],
     },
-    "A shared app ends work that takes more than two minutes": {
+    "A shared app ends work that takes too long": {
         "ui/server/test_line.py": ["test_work_of_strangers_ends_at_a_report_after_its_time"]
     },
     "What is kept of a visitor is not dropped for what another sends": {
@@ -260,6 +262,13 @@ TESTS: dict[str, dict[str, list[str]]] = {
     },
     "Text is shown literally": {"ui/test_page_texts.py": ["test_the_page_shows_every_text_to_the_letter"]},
 }
+
+
+def test_every_limit_says_what_it_is_of_and_which_attack_it_stops() -> None:
+    names = [name for name in vars(strangers) if name.isupper()]
+    rows = [row.split(" | ") for row in limits().splitlines()[2:]]
+    assert len(rows) == len(names) > 20
+    assert all(len(row) == 3 and min(map(len, row)) >= 1 and len(row[2]) > 8 for row in rows)
 
 
 def test_every_promise_of_the_page_has_tests() -> None:

@@ -18,7 +18,7 @@ from tests.support.api_calls import endpoints as endpoints_of
 from tests.support.example import EXAMPLE, ROOT
 from tests.support.visits import on_loop
 from vitviz import Model
-from vitviz.ui.server.routes import JSON_BYTES
+from vitviz.system.strangers import JSON_BYTES
 from vitviz.ui.service import AnalysisService
 from vitviz.weights import BUNDLED
 

@@ -25,10 +25,10 @@ from tests.support.visits import PAGE
 from tests.support.waiting import HANG_SECONDS
 from vitviz import Analysis
 from vitviz.errors.kinds import VitvizError
+from vitviz.system.strangers import FILE_BYTES
 from vitviz.ui import facts, page_routes
 from vitviz.ui.explorer.app import static_version
 from vitviz.ui.handlers import Handlers
-from vitviz.ui.holdings import FILE_BYTES
 from vitviz.ui.image_bytes import as_png
 from vitviz.ui.packs import pack
 from vitviz.ui.page_routes import PageRoutes

@@ -31,6 +31,7 @@ from vitviz.evaluation.comparison import compare
 from vitviz.images.isolated_pictures import LIMITS
 from vitviz.metrics.faithfulness import METRICS
 from vitviz.progress import Progress
+from vitviz.system.strangers import SHORT_SECONDS
 from vitviz.ui import facts, progress_reports
 from vitviz.ui.first_view import opening_view
 from vitviz.ui.handlers import ALONE, Handlers
@@ -38,7 +39,6 @@ from vitviz.ui.links import PRIVATE_CHECKPOINT
 from vitviz.ui.pictures import EXPIRED, Upload
 from vitviz.ui.runs import PageRuns
 from vitviz.ui.server import decoding
-from vitviz.ui.server.decoding import SHORT_SECONDS
 from vitviz.ui.service import NO_TARGET, AnalysisService
 from vitviz.ui.state import MISSING_MODEL, PageState, View
 

@@ -26,6 +26,7 @@ from vitviz.images.kinds import FORMATS, HAS_AVIF, HEIC, MAX_PIXELS, kind_of, st
 from vitviz.images.opening import UnopenedImage, open_image, opened_file
 from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing
 from vitviz.images.sources import ValueRange
+from vitviz.system.strangers import MAX_SCANS, PICTURE_BYTES, PICTURE_SECONDS
 from vitviz.worker import Child, Limits, Worker
 
 Parts = Iterator[tuple[dict[str, Any], Any]]
@@ -33,10 +34,9 @@ Parts = Iterator[tuple[dict[str, Any], Any]]
 Ask = Callable[[], Any]
 """Returns the next question of the app."""
 
-GIB = 2**30
-LIMITS = Limits(memory_bytes=3 * GIB // 2, cpu_seconds=10, wall_seconds=120)
-# Of a progressive JPEG: encoders write ten, and each takes as long as the picture.
-MAX_SCANS, SCAN, BLOCK_BYTES = 100, b"\xff\xda", 2**20
+LIMITS = Limits(memory_bytes=PICTURE_BYTES, cpu_seconds=PICTURE_SECONDS, wall_seconds=120)
+# The start of a scan in a JPEG file, of which encoders write ten, and each takes as long as the picture.
+SCAN, BLOCK_BYTES = b"\xff\xda", 2**20
 # A PNG file is smaller than the levels of its pixels and a quarter more, but for this.
 PNG_BYTES = 2**16
 # About one picture.

@@ -16,6 +16,8 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from vitviz.system.strangers import FILE_BYTES, ROW_BYTES
+
 Value = TypeVar("Value")
 
 
@@ -33,10 +35,6 @@ class Store(NamedTuple):
     least: int = 0
 
 
-# A key, its place in memory, and the names and numbers under it.
-ROW_BYTES = 2**12
-# A file has a folder besides, and takes time to delete.
-FILE_BYTES = 2**18
 MEMORY, DISK, MODELS, ANALYSIS = "memory", "disk", "memory for models", "their analysis"
 STORES = {
     "analyses": Store(MEMORY, "queries, keys, the picture and the model's input"),

@@ -13,13 +13,14 @@ from vitviz.attribution import METHODS
 from vitviz.errors.kinds import VitvizError
 from vitviz.images.encoded import encoded
 from vitviz.models.probability import class_probabilities
+from vitviz.system.strangers import LARGE_FLOPS
 from vitviz.ui.facts import class_names, far_look, flips
 from vitviz.ui.holdings import Holdings
 from vitviz.ui.links import read_link
 from vitviz.ui.normalize import normalize, normalize_input, parameters_of
 from vitviz.ui.progress_reports import ExpiredError, Report, no_report
 from vitviz.ui.server.line import current_visitor
-from vitviz.ui.service import LARGE_FLOPS, AnalysisService
+from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import TOKEN_METHOD, PageState, View
 from vitviz.ui.studies import flip
 

@@ -13,6 +13,7 @@ from vitviz.attribution.json_values import number, word
 from vitviz.errors.kinds import CheckpointError, MethodError, QueryError, VitvizError
 from vitviz.errors.messages import quote
 from vitviz.progress import DownloadProgress
+from vitviz.system.strangers import GRACE_SECONDS
 from vitviz.ui.handlers import Handlers, sentence
 from vitviz.ui.progress_reports import ExpiredError, ProgressReport, RunEnded, Step
 from vitviz.ui.server.line import current_visitor
@@ -21,8 +22,6 @@ from vitviz.ui.server.rule import RequestError
 
 PAGE = re.compile(r"[\w-]{22,64}", re.ASCII)
 MAX_NUMBER = 2**53
-# A run whose connection is lost goes on for this long, and so long its reply is kept.
-GRACE_SECONDS = 5.0
 # The interval between two lines, and the longest silence, after which proxies close a connection.
 LINE_SECONDS, SILENCE_SECONDS = 0.1, 15.0
 WAITING, STOPPED = ProgressReport("Waiting"), {"stopped": True}

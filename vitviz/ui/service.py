@@ -24,6 +24,7 @@ from vitviz.images.isolated_pictures import OpenPicture
 from vitviz.images.preprocessing import Fit, PreparedImage
 from vitviz.models.targets import Target, TargetChoice
 from vitviz.progress import Progress
+from vitviz.system.strangers import LARGE_FLOPS, LONG_PLACES, QUICK_PLACES, RUN_SECONDS, SHORT_PLACES
 from vitviz.ui.facts import MIN_VISIBLE_SHARE
 from vitviz.ui.holdings import Bound, Holdings
 from vitviz.ui.hosting import forward
@@ -47,12 +48,8 @@ Result = TypeVar("Result")
 ModelInput = tuple[Encoder, PreparedImage, tuple[int, int], int, float]
 """A picture as a model's input, its size, the operations of its analysis, and :attr:`Origin.hidden_share`."""
 CANVAS_SIDE = 900
-# Larger analyses have a line of their own: about a second of two cores.
-LARGE_FLOPS = 150e9
 # A backward pass costs as much as two forward passes.
 GRADIENT_PASSES = 3
-# Of its own work, after which the request of a stranger ends at its next report.
-RUN_SECONDS = 120.0
 NO_WORDS = "This model reads texts, not classes: write what the map is about, or choose a picture to compare with"
 NO_TARGET = "This model has no classifier, so no map can be about a class: choose a picture to compare with"
 
@@ -101,7 +98,7 @@ class AnalysisService:
         self.pictures = Pictures(self.memory)
         self.folder = Folder(self.server_settings.files_bytes, self.server_settings.keep_seconds)
         # What takes long waits apart, and what takes milliseconds waits for neither.
-        self.short, self.long, self.quick = Line(places=2), Line(places=2, is_long=True), Line(places=8)
+        self.short, self.long, self.quick = Line(SHORT_PLACES), Line(LONG_PLACES, is_long=True), Line(QUICK_PLACES)
         self.uploaded = UploadedPictures(
             self.worker, self.short, self.long, self.memory, self.server_settings.clip_limits
         )

@@ -16,13 +16,12 @@ from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import legible
 from vitviz.images.colours import ColorProfile
 from vitviz.images.isolated_pictures import LIMITS, Ask, Parts, UnopenedPicture, answers, unopened
+from vitviz.system.strangers import CLIP_SECONDS
 from vitviz.video.clips import OpenClip, clip_file, frame_after
 from vitviz.video.facts import DEFAULT_LIMITS, ClipFacts, ClipLimits, Frame, pyav
 from vitviz.video.writing import add_sound, container_of, sound_files
 from vitviz.worker import Child, Worker
 
-# Of a processor, for a clip.
-CLIP_SECONDS = 20
 CLIP_LIMITS = replace(LIMITS, cpu_seconds=CLIP_SECONDS, total_cpu_seconds=CLIP_SECONDS)
 # Overhead of a container beside its packets.
 CONTAINER_BYTES = 2**26

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.visits import by_visitor
 from vitviz.errors.kinds import LimitError
-from vitviz.ui.holdings import FILE_BYTES
+from vitviz.system.strangers import FILE_BYTES
 from vitviz.ui.server import files
 from vitviz.ui.server.files import Folder, own_folder
 

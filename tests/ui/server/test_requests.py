@@ -26,13 +26,13 @@ from tests.server_client import (
 from tests.support.full_disk import FullDisk
 from tests.support.waiting import HANG_SECONDS, until, wait_until
 from tests.support.wrong_requests import EDGE, JSON_ROUTES, WRONG_FORMS
+from vitviz.system.strangers import JSON_BYTES
 from vitviz.ui.server import log
 from vitviz.ui.server.bodies import BYTES_A_SECOND, LimitedBody
 from vitviz.ui.server.files import Folder
 from vitviz.ui.server.hosts import HostRules
 from vitviz.ui.server.log import INTERNAL_ERROR
 from vitviz.ui.server.request_filter import RequestFilter
-from vitviz.ui.server.routes import JSON_BYTES
 from vitviz.ui.server.rule import RequestError, UnderWay
 
 pytestmark = [pytest.mark.hostile, pytest.mark.process]

@@ -18,7 +18,8 @@ from tests.server_client import SESSION, RunningApp, exchange, form, post, reque
 from tests.support.api_calls import PLAIN
 from tests.support.waiting import HANG_SECONDS
 from vitviz.errors.kinds import ImageError
-from vitviz.ui.server.routes import JSON_BYTES, ROUTES, TOOL_BYTES, TOOL_ROUTES, Body, find_route
+from vitviz.system.strangers import JSON_BYTES, TOOL_BYTES
+from vitviz.ui.server.routes import ROUTES, TOOL_ROUTES, Body, find_route
 
 pytestmark = pytest.mark.process
 VALUES = {"path": "index.js", "session_hash": SESSION, "api_name": "models", "event_id": SESSION}

@@ -16,9 +16,9 @@ import pytest
 
 from tests.server_client import RunningApp, exchange, post, request_head
 from tests.support.waiting import HANG_SECONDS, until, wait_until
+from vitviz.system.strangers import MAX_UNREAD, REPLY_SECONDS
 from vitviz.ui.server import unread_replies
 from vitviz.ui.server.routes import PREFIX
-from vitviz.ui.server.unread_replies import MAX_UNREAD, REPLY_SECONDS
 
 pytestmark = pytest.mark.process
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from vitviz.system.strangers import BODY_SECONDS, BYTES_A_SECOND
 from vitviz.ui.server.rule import RequestError
 
 # The ASGI specification, version 3.
@@ -19,8 +20,6 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 NOT_JSON = "the body is no JSON, nests too deeply, or has a number of thousands of digits"
-# Until a body is there: so long, and a second more for each of so many bytes.
-BODY_SECONDS, BYTES_A_SECOND = 10.0, 2**17
 TOO_SLOW = f"the body comes too slowly: expected all of it within {BODY_SECONDS:g} s, and 1 s more for each 128 KiB"
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from gradio.http_server import Server
 
+from vitviz.system.strangers import FIRST_REQUEST_SECONDS
+
 # An idle connection stays open longer than with proxies (Caddy: two minutes), which would otherwise send a request into
 # a connection that has just been closed.
 KEEP_ALIVE_SECONDS = 150
-# Until the first request of a connection.
-FIRST_REQUEST_SECONDS = 10
 # For the answers under way when the server ends.
 SHUTDOWN_SECONDS = 2
 # More than anybody needs; some systems state a hard limit of billions.

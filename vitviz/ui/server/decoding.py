@@ -15,6 +15,7 @@ from vitviz.errors.messages import plain
 from vitviz.images.isolated_pictures import LIMITS, OpenPicture, UnopenedPicture, unopened_picture
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing
+from vitviz.system.strangers import LARGE_PIXELS, SHORT_SECONDS
 from vitviz.ui.holdings import Bound, Holdings
 from vitviz.ui.image_bytes import as_png
 from vitviz.ui.pictures import Upload
@@ -27,8 +28,6 @@ from vitviz.worker import Worker
 
 Result = TypeVar("Result")
 
-# Pictures that are larger or slower, in seconds of a processor, wait with long work.
-LARGE_PIXELS, SHORT_SECONDS = 16_000_000, 1.5
 # The frames after which a request that counts those of a clip may give up.
 COUNT_BATCH = 64
 

@@ -21,6 +21,7 @@ from typing import BinaryIO
 from gradio.utils import get_upload_folder
 
 from vitviz.errors.kinds import LimitError
+from vitviz.system.strangers import MAX_NAME_BYTES
 from vitviz.ui.holdings import Bound, Holdings
 from vitviz.ui.server.line import current_visitor
 from vitviz.ui.server.log import LOGGER, log_unexpected
@@ -31,8 +32,6 @@ with suppress(ImportError):
 
 # The folders that belong to this process alone.
 _OWN: set[Path] = set()
-# File systems count bytes, of which a letter may have four.
-MAX_NAME_BYTES = 120
 # The interval at which unused files are deleted.
 SWEEP_SECONDS = 60.0
 # The system's command outlives this process, for which deleting many files would take too long.

@@ -19,6 +19,7 @@ from gradio.context import LocalContext
 from vitviz.attention.memory import enough_memory, release_free_memory
 from vitviz.errors.kinds import LimitError
 from vitviz.system.machine import has_room
+from vitviz.system.strangers import MAX_SERVED
 from vitviz.ui.progress_reports import ProgressReport, Report, RunEnded, Step, no_report
 from vitviz.ui.server.hosts import visitor_key
 from vitviz.worker import NICENESS
@@ -29,8 +30,6 @@ Result = TypeVar("Result")
 POLL_SECONDS = 0.5
 # The most of these reports a second, of a whole line.
 MAX_REPORTS = 200
-# Visitors of whom a line knows when they were served.
-MAX_SERVED = 4096
 # Of the processes that open files for long work.
 MAX_NICENESS = 19
 # Beyond the limit of memory torch ends the process where it finds none for a thread, and the event loop stalls. So what

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
+from vitviz.system.strangers import JSON_BYTES, TOOL_BYTES
+
 HEALTH, PREVIEW = "/health", "/preview"
 PREFIX = "/gradio_api"
 UPLOAD = f"{PREFIX}/upload"
@@ -14,9 +16,6 @@ JOIN = f"{PREFIX}/queue/join"
 EVENT_STREAM = f"{PREFIX}/queue/data"
 FILE = f"{PREFIX}/file="
 DEVICE = "/device/"
-JSON_BYTES = 2**17
-# A tool's argument may be a picture in base64.
-TOOL_BYTES = 32 * 2**20
 # The session names of Gradio's clients: `Math.random().toString(36)`, a UUID, a token.
 SESSION = r"[\w-]{1,128}"
 NAME = r"[^/]+"

@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
-# Of one visitor: those that are answered at a time, and all of them with those that wait. A page asks for six at once,
-# and a lecture hall of sixty pages may be one visitor.
-AT_ONCE, MOST = 40, 400
+from vitviz.system.strangers import AT_ONCE, MOST
+
 TOO_MANY = "{} of your requests are under way: wait for them"
 
 

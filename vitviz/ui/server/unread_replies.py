@@ -11,13 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from urllib.parse import urlencode
 
+from vitviz.system.strangers import MAX_UNREAD, REPLY_SECONDS
 from vitviz.ui.server.bodies import App, Message, Scope
 from vitviz.ui.server.routes import EVENT_STREAM
 from vitviz.ui.server.rule import RequestError
-
-# Calls of one visitor whose answers nobody reads, and how long these are kept.
-MAX_UNREAD = 32
-REPLY_SECONDS = 600.0
 
 
 class UnreadReplies:
