@@ -167,13 +167,13 @@ export const DEVICE_PROBES = {
       const own = values.subarray(layer * heads * heads, (layer + 1) * heads * heads);
       return own.reduce((sum, value) => sum + value, 0) / (heads * (heads - 1));
     });
-    const most = lowestOf(means);
+    const most = highestOf(means.map((mean) => -mean));
     return {
       summary: `The heads of layer ${most} are most alike, on average ${digits(means[most])} apart.`,
       heading: ["layer", "most alike", "apart", "mean apart", "least alike", "apart"],
       rows: range(layers).map((layer) => {
         const apart = pairs.map(([one, other]) => values[(layer * heads + one) * heads + other]);
-        const near = lowestOf(apart), far = highestOf(apart);
+        const near = highestOf(apart.map((each) => -each)), far = highestOf(apart);
         const [nearest, farthest] = [near, far].map((pair) => [pairs[pair].join(" and "), digits(apart[pair])]);
         return [String(layer), ...nearest, digits(meanOf(apart)), ...farthest];
       }),
@@ -198,9 +198,6 @@ const quantileOf = (ascending) =>
 
 /** @param {ArrayLike<number>} values */
 const highestOf = (values) => Array.from(values).reduce((best, value, index) => (value > values[best] ? index : best), 0);
-
-/** @param {ArrayLike<number>} values */
-const lowestOf = (values) => Array.from(values).reduce((best, value, index) => (value < values[best] ? index : best), 0);
 
 /** @param {Float32Array} weights */
 function entropyOf(weights) {

@@ -20,8 +20,13 @@ const FILTERS = {
 const PILLOW_BITS = 22;
 
 /**
- * How one side is resized: for each output pixel its first input pixel, their number, and their weights, `most` for each.
- * @typedef {{ first: Int32Array, counts: Int32Array, weights: Float64Array, most: number }} SideWeights
+ * The size of a picture; a pixel has `step` values, of which the first ones are its channels.
+ * @typedef {{ width: number, height: number, channels: number, step?: number }} PictureSize
+ */
+/**
+ * How one side is resized: for each output pixel its first input pixel, their number, and their weights, `most` for each; whole weights
+ * have so many bits of a fraction.
+ * @typedef {{ first: Int32Array, counts: Int32Array, weights: Float64Array | Int32Array, most: number, bits?: number }} SideWeights
  */
 
 /**
@@ -88,10 +93,10 @@ const sideOf = (filter) => (filter === "nearest" ? nearestPixels : filter === "n
 
 /**
  * How many bits of a fraction torch's weights have: as many as let the largest one fit into 16 bits.
- * @param {Float64Array} weights of all output pixels
+ * @param {SideWeights} side of all output pixels
  */
-function bitsOfTorch(weights) {
-  const most = weights.reduce((largest, weight) => Math.max(largest, weight), 0);
+function bitsOfTorch({ weights }) {
+  const most = Array.from(weights).reduce((largest, weight) => Math.max(largest, weight), 0);
   let bits = 0;
   while (bits < PILLOW_BITS && Math.trunc(0.5 + most * 2 ** (bits + 1)) < 2 ** 15) bits++;
   return bits;
@@ -105,76 +110,76 @@ function bitsOfTorch(weights) {
  * @param {number} end
  * @param {string} filter
  * @param {boolean} isTorch
+ * @returns {SideWeights}
  */
 function wholeWeights(from, to, start, end, filter, isTorch) {
   const { weights, ...side } = sideOf(filter)(from, to, start, end, filter);
-  const bits = isTorch ? bitsOfTorch(sideOf(filter)(from, to, 0, to, filter).weights) : PILLOW_BITS;
+  const bits = isTorch ? bitsOfTorch(sideOf(filter)(from, to, 0, to, filter)) : PILLOW_BITS;
   return { ...side, bits, weights: Int32Array.from(weights, (w) => Math.trunc(w * 2 ** bits + (w < 0 ? -0.5 : 0.5))) };
+}
+
+/**
+ * The sum of values by the weights of an output pixel, `step` apart.
+ * @param {ArrayLike<number>} values
+ * @param {number} from
+ * @param {number} step
+ * @param {SideWeights} side by whole weights, the sum is rounded
+ * @param {number} place of the output pixel
+ */
+function weightedSum(values, from, step, { counts, weights, most, bits = 0 }, place) {
+  let total = bits && 2 ** (bits - 1);
+  for (let k = 0, weight = place * most; k < counts[place]; k++) total += values[from + k * step] * weights[weight + k];
+  return bits ? total >> bits : total;
+}
+
+/**
+ * A part of a resized picture, of 256 levels or of real numbers.
+ * @template {Uint8ClampedArray | Float32Array} Pixels
+ * @param {ArrayLike<number>} source "height width step"
+ * @param {PictureSize} size of the source
+ * @param {SideWeights} across
+ * @param {SideWeights} down
+ * @param {(count: number) => Pixels} make
+ */
+function resized(source, { width, channels, step = channels }, across, down, make) {
+  const columns = across.first.length, line = columns * channels, start = down.first[0];
+  const end = Math.max(...down.first.map((first, i) => first + down.counts[i]));
+  const rows = make((end - start) * line), out = make(down.first.length * line);
+  for (let y = start, o = 0; y < end; y++)
+    for (let x = 0; x < columns; x++)
+      for (let c = 0; c < channels; c++, o++)
+        rows[o] = weightedSum(source, (y * width + across.first[x]) * step + c, step, across, x);
+  for (let y = 0, o = 0; y < down.first.length; y++)
+    for (let x = 0; x < line; x++, o++) out[o] = weightedSum(rows, (down.first[y] - start) * line + x, line, down, y);
+  return out;
 }
 
 /**
  * A part of a resized picture of 256 levels.
  * @param {ArrayLike<number>} source bytes "height width step"
- * @param {{ width: number, height: number, channels: number, step?: number }} size of the source; a pixel has `step` values, of which the
- *   first ones are its channels
+ * @param {PictureSize} size of the source
  * @param {{ width: number, height: number }} to size of the whole resized picture
  * @param {[number, number, number, number]} crop left, top, right and lower edge of the part
  * @param {string} filter of FILTERS, "nearest" as in Pillow, or "nearest-exact" as in torch
  * @param {boolean} isTorch whether torch's weights are rounded, or Pillow's
  * @returns {Uint8Array} "height width channel"
  */
-export function resizeLevels(source, { width, height, channels, step = channels }, to, [left, top, right, bottom], filter, isTorch) {
-  const across = wholeWeights(width, to.width, left, right, filter, isTorch), line = (right - left) * channels;
-  const down = wholeWeights(height, to.height, top, bottom, filter, isTorch);
-  const start = down.first[0], end = Math.max(...down.first.map((first, i) => first + down.counts[i]));
-  const rows = new Uint8ClampedArray((end - start) * line), out = new Uint8ClampedArray((bottom - top) * line);
-  for (let y = start, o = 0; y < end; y++)
-    for (let x = 0; x < right - left; x++)
-      for (let c = 0, count = across.counts[x]; c < channels; c++, o++) {
-        let total = 2 ** (across.bits - 1);
-        const from = (y * width + across.first[x]) * step + c, weight = x * across.most;
-        for (let k = 0; k < count; k++) total = (total + source[from + k * step] * across.weights[weight + k]) | 0;
-        rows[o] = total >> across.bits;
-      }
-  for (let y = 0, o = 0; y < bottom - top; y++)
-    for (let x = 0; x < line; x++, o++) {
-      let total = 2 ** (down.bits - 1);
-      const from = (down.first[y] - start) * line + x, weight = y * down.most;
-      for (let k = 0, count = down.counts[y]; k < count; k++) total = (total + rows[from + k * line] * down.weights[weight + k]) | 0;
-      out[o] = total >> down.bits;
-    }
-  return new Uint8Array(out.buffer);
+export function resizeLevels(source, size, to, [left, top, right, bottom], filter, isTorch) {
+  const across = wholeWeights(size.width, to.width, left, right, filter, isTorch);
+  const down = wholeWeights(size.height, to.height, top, bottom, filter, isTorch);
+  return new Uint8Array(resized(source, size, across, down, (count) => new Uint8ClampedArray(count)).buffer);
 }
 
 /**
  * A part of a resized picture of real numbers, which are not rounded.
  * @param {ArrayLike<number>} source "height width step"
- * @param {{ width: number, height: number, channels: number, step?: number }} size of the source; a pixel has `step` values, of which the
- *   first ones are its channels
+ * @param {PictureSize} size of the source
  * @param {{ width: number, height: number }} to size of the whole resized picture
  * @param {[number, number, number, number]} crop left, top, right and lower edge of the part
  * @param {string} filter of FILTERS, "nearest" as in Pillow, or "nearest-exact" as in torch
  * @returns {Float32Array} "height width channel"
  */
-export function resizeNumbers(source, { width, height, channels, step = channels }, to, [left, top, right, bottom], filter) {
-  const side = sideOf(filter), line = (right - left) * channels;
-  const across = side(width, to.width, left, right, filter), down = side(height, to.height, top, bottom, filter);
-  const start = down.first[0], end = Math.max(...down.first.map((first, i) => first + down.counts[i]));
-  const rows = new Float32Array((end - start) * line), out = new Float32Array((bottom - top) * line);
-  for (let y = start, o = 0; y < end; y++)
-    for (let x = 0; x < right - left; x++)
-      for (let c = 0; c < channels; c++, o++) {
-        let total = 0;
-        const from = (y * width + across.first[x]) * step + c, weight = x * across.most;
-        for (let k = 0; k < across.counts[x]; k++) total += source[from + k * step] * across.weights[weight + k];
-        rows[o] = total;
-      }
-  for (let y = 0, o = 0; y < bottom - top; y++)
-    for (let x = 0; x < line; x++, o++) {
-      let total = 0;
-      const from = (down.first[y] - start) * line + x, weight = y * down.most;
-      for (let k = 0; k < down.counts[y]; k++) total += rows[from + k * line] * down.weights[weight + k];
-      out[o] = total;
-    }
-  return out;
+export function resizeNumbers(source, size, to, [left, top, right, bottom], filter) {
+  const side = sideOf(filter), across = side(size.width, to.width, left, right, filter);
+  return resized(source, size, across, side(size.height, to.height, top, bottom, filter), (count) => new Float32Array(count));
 }
