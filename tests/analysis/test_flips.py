@@ -24,15 +24,15 @@ KINDS: list[dict[str, Any]] = [
 ]
 
 
-def wavering(make_model: MakeModel, **changes: object) -> Analysis:
-    """An analysis by a random network whose answer is hardly ahead of the next two."""
+def wavering(make_model: MakeModel, lead: float = 0.2, **changes: object) -> Analysis:
+    """An analysis by a random network whose answer is by default hardly ahead of the next two."""
     model = make_model(**changes)
     state = model.network.state_dict()
     # A few squares change little in a random network.
     state["classifier.weight"].mul_(30)
     bias = state["classifier.bias"]
     best = analyze(photo(), model).logits.topk(3)
-    bias[best.indices] -= best.values - best.values[2] - torch.tensor([0.2, 0.1, 0.0])
+    bias[best.indices] -= best.values - best.values[2] - torch.tensor([lead, 0.1, 0.0])
     return analyze(photo(), model)
 
 

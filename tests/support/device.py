@@ -55,22 +55,24 @@ for (const [index, { headFactors, ...options }] of passes.entries()) {
 }
 console.log(JSON.stringify(answers));
 """
-CLASS_MAPS = """
+STUDY = """
 const { openKernels } = await import(FOLDER + "kernels.js");
 const { readDeviceFile } = await import(FOLDER + "device_file.js");
 const { Network } = await import(FOLDER + "encoder.js");
 const { Gradients } = await import(FOLDER + "gradients.js");
-const { classMapFile } = await import(FOLDER + "class_maps.js");
 const file = readDeviceFile(bytes("network").buffer);
 const network = new Network(file, openKernels({ simd: readFileSync(new URL("kernels.wasm", FOLDER)) }));
 const gradients = new Gradients(network), pixels = new Float32Array(bytes("pixels").buffer);
 let last = Promise.resolve();
 const team = {
   differentiate: (...asked) => last = last.then(() => gradients.differentiate(...asked.slice(0, 3))),
-  encode: (pixels, { logitsOnly }) => last = last.then(() => network.encode(pixels, { logitsOnly })),
+  encode: (pixels, { signal, apart, ...options }) => last = last.then(() => network.encode(pixels, options)),
 };
 const { logits } = await network.encode(pixels), answers = [];
 const studied = { network: { team, file, workers: 2 }, labels: facts.labels, pixels, logits };
+"""
+CLASS_MAPS = """
+const { classMapFile } = await import(FOLDER + "class_maps.js");
 for (const [index, { method, parameters }] of facts.maps.entries())
   try {
     writeFileSync(`${folder}/map ${index}`, new Uint8Array(await classMapFile(studied, method, parameters, () => {})));
@@ -79,6 +81,11 @@ for (const [index, { method, parameters }] of facts.maps.entries())
     answers.push({ failed: error.message });
   }
 console.log(JSON.stringify(answers));
+"""
+FLIP = """
+const { foundFlip } = await import(FOLDER + "flip.js");
+const steps = [], flip = await foundFlip(studied, (done, total) => steps.push([done, total]));
+console.log(JSON.stringify([{ ...flip, steps }]));
 """
 PREPARE = """
 const { preparePicture } = await import(FOLDER + "prepare.js");
@@ -117,7 +124,14 @@ def class_maps_on_device(
     """The page's maps of methods with all parameters: each a ``file`` in base64, or a sentence why it ``failed``."""
     listed = [{"method": method, "parameters": parameters} for method, parameters in maps]
     files = {"network": device_file(model), "pixels": pixels.contiguous().numpy().tobytes()}
-    return _answers(CLASS_MAPS, {"labels": list(model.labels), "maps": listed}, files)
+    return _answers(STUDY + CLASS_MAPS, {"labels": list(model.labels), "maps": listed}, files)
+
+
+def flip_on_device(model: Model, pixels: torch.Tensor) -> dict[str, Any]:
+    """The page's squares without which the answer is another one, the passes, and the ``steps`` that it reports."""
+    files = {"network": device_file(model), "pixels": pixels.contiguous().numpy().tobytes()}
+    [found] = _answers(STUDY + FLIP, {"labels": list(model.labels)}, files)
+    return found
 
 
 def prepared_on_device(

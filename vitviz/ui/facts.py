@@ -262,7 +262,7 @@ def analysis_facts(
         "resolution": min(prepared.geometry.input_height, prepared.geometry.input_width),
         "predictions": predictions(analysis),
         "look": far_look(analysis, name),
-        "flips": flips(analysis),
+        "flips": flips(analysis.model, analysis.trace.layout.token_count),
     }
 
 
@@ -275,12 +275,11 @@ def far_look(analysis: Analysis, name: str) -> dict[str, Any] | None:
     return {**asdict(look), "sentence": sentence}
 
 
-def flips(analysis: Analysis) -> str | None:
+def flips(model: Model, token_count: int, quick: float = QUICK_SEARCH) -> str | None:
     """When the page searches for squares that change the answer: meanwhile, or on request; None if it cannot."""
-    if not analysis.model.gives_probabilities or len(analysis.model.labels) < 2 or analysis.network.why_no_hiding:
+    if not model.gives_probabilities or len(model.labels) < 2 or model.network.why_no_hiding:
         return None
-    cost = (analysis.model.parameters or 0) * analysis.trace.layout.token_count
-    return "meanwhile" if 0 < cost <= QUICK_SEARCH else "on request"
+    return "meanwhile" if 0 < (model.parameters or 0) * token_count <= quick else "on request"
 
 
 def _darkness(assumptions: Iterable[str]) -> dict[str, Any] | None:

@@ -98,7 +98,7 @@ class Previews:
         is_far = look and view.parameters == {key: look[key] for key in ("layer", "head", "query")}
         if look and is_far and view.method == TOKEN_METHOD and not view.patches_off:
             return str(look["sentence"])
-        if flips(analysis) != "meanwhile":
+        if flips(analysis.model, analysis.trace.layout.token_count) != "meanwhile":
             return None
         return change(await flip(self._service, {"uid": uid}, no_report), analysis, view)
 

@@ -19,6 +19,7 @@ from vitviz import Model
 from vitviz.attribution.grad_cam import grad_cam
 from vitviz.attribution.inputs import AttributionInput
 from vitviz.attribution.legrad import legrad
+from vitviz.models.attention_gradients import attention_gradients
 from vitviz.models.gradients import trace_gradients
 from vitviz.models.targets import ClassScore, ContrastScore, LikenessScore, MarginScore, Target
 
@@ -130,6 +131,35 @@ def test_any_network_has_the_librarys_gradients(seed: int) -> None:
 @pytest.mark.long
 def test_many_networks_have_the_librarys_gradients() -> None:
     check_many(200, assert_drawn_is_same)
+
+
+def assert_keys_are_same(seed: int, kind: Kind) -> None:
+    """The gradient as the attention to each patch weakens, while some are hidden, and no trace of them afterwards."""
+    model, draw = random_model(seed), random.Random(seed)
+    torch.manual_seed(seed)
+    network, prefix, count = model.own_network(""), model.layout.prefix_count, model.layout.patch_count
+    pixels = torch.randn(1, network.config.channels, model.preprocessing.height, model.preprocessing.width)
+    index, hidden = draw.randrange(network.config.classes), sorted(draw.sample(range(count), draw.randrange(count)))
+    target = {"target": {"index": index}}
+    asked = target | {"wants": {"products": "keys", "hiddenPatches": hidden}}
+    whole = Pass(pixels, target | {"wants": ALL})
+    first, found, last = on_device(model, [whole, Pass(pixels, asked), whole], kind)
+    expected = attention_gradients(network, pixels, hidden, lambda logits: logits[0, index])
+    exact = attention_gradients(deepcopy(network).double(), pixels.double(), hidden, lambda logits: logits[0, index])
+    gradients = found["products"].view(network.config.depth, -1).sum(0)[prefix:] * network.config.heads
+    left = [patch for patch in range(count) if patch not in hidden]
+    error, own = ((each - exact[left]).abs().max() for each in (gradients, expected[left]))
+    assert error <= TOLERANCE * exact.abs().max() + 4 * own
+    assert expected[hidden].count_nonzero() == 0
+    assert all(torch.equal(first[name], last[name]) for name in ("logits", "products", "legrad", "pixels"))
+
+
+CLASSIFIERS = [seed for seed in range(20) if random_model(seed).network.config.classes][:6]
+
+
+@pytest.mark.parametrize(("seed", "kind"), [*zip(CLASSIFIERS, KINDS * 2, strict=True)])
+def test_any_network_has_the_librarys_gradient_as_attention_weakens(seed: int, kind: Kind) -> None:
+    assert_keys_are_same(seed, kind)
 
 
 def test_memory_has_a_limit(make_model: Callable[..., Model]) -> None:

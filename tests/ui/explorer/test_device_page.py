@@ -25,6 +25,7 @@ from tests.driver import (
     ask,
     canvas_values,
     caption,
+    choose_example,
     choose_layout,
     choose_other,
     click_patch,
@@ -131,7 +132,7 @@ def compare(page: Page, model: Model, path: Path) -> None:
     own_pixels = replace(analysis, trace=trace)
     own = analysis_facts(facts["uid"], own_pixels, facts["picture"], view=View(fit=facts["fit"]), name=path.name)
     # What the browser decodes has no assumptions, and its numbers are compared above.
-    apart = {"model", "assumptions", "dark", "is_converted", "predictions", "box", "width", "height", "look", "flips"}
+    apart = {"model", "assumptions", "dark", "is_converted", "predictions", "box", "width", "height", "look"}
     assert {name: facts[name] for name in own.keys() - apart} == {name: own[name] for name in own.keys() - apart}
     numbers_apart = {"share", "excess"}
     found_look, own_look = facts["look"] or {}, own["look"] or {}
@@ -205,6 +206,70 @@ def test_what_it_offers_works_and_what_it_lacks_is_not_offered(
         expect(page.locator(".vx-notice")).to_contain_text("66000×8 pixels: this browser lets no page read so large")
         expect(page.locator(".vx-badge").first).to_contain_text(EXAMPLE.name)
         assert visit.requests_but("blob:", "data:") == [small_file.as_uri()] and visit.errors == []
+
+
+@pytest.mark.browser
+def test_squares_that_change_the_answer_are_found_meanwhile_and_covered_by_a_click(
+    browser: Browser, bundled: Model, bundled_file: Path
+) -> None:
+    analysis = vitviz.analyze(EXAMPLE, bundled)
+    flip = analysis.flip(random_orders=0)
+    with Visit(browser, bundled_file.as_uri(), is_offline=True) as visit:
+        page, line = visit.page, visit.page.locator(".vx-unless")
+        expect(line).to_have_text(str(flip)[str(flip).index("Cover") :])
+        line.click()
+        expect(page.locator(".vx-headline")).to_contain_text(f"Without {len(flip.patches)} squares: of ")
+        expect_changes(page, analysis, set(), set(flip.patches))
+        # The same squares by hand, which the page asks the network about.
+        page.evaluate(f"{EXPLORER}.panes[0].facts.flip = null, {EXPLORER}.store.refresh()")
+        page.locator(".vx-all-on").click()
+        ask(page, "hide")
+        for row, column in flip.patches:
+            click_patch(page, analysis, row, column)
+        expect_changes(page, analysis, set(), set(flip.patches))
+        # An example opens on its squares as soon as they are found.
+        with Visit(browser, bundled_file.as_uri(), is_offline=True) as other:
+            settle(other.page)
+            choose_example(other.page, "coffee.jpg")
+            expect(other.page.locator(".vx-headline")).to_contain_text("padlock")
+        assert visit.requests_but("blob:", "data:") == [bundled_file.as_uri()] and visit.errors + other.errors == []
+
+
+# A search that has done a part of its passes, and goes on when the test says so.
+HOLD_SEARCH = f"""() => {{
+    const {{ runs }} = {EXPLORER}.backend, {{ flip }} = runs;
+    runs.flip = async (request, signal, report) => {{
+        report(49, 196);
+        await new Promise((go) => {{ window.goOn = go; }});
+        return flip(request, signal, () => {{}});
+    }};
+}}"""
+
+
+@pytest.mark.browser
+def test_a_large_model_searches_when_it_is_asked_and_says_how_far_it_is(
+    browser: Browser, bundled: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vitviz.ui.explorer.device_page.QUICK_ON_DEVICE", 0)
+    file = write_file(bundled, tmp_path / "asked.html", picture=EXAMPLE, name=EXAMPLE.name)
+    with Visit(browser, file.as_uri(), is_offline=True) as visit:
+        page, line, busy = visit.page, visit.page.locator(".vx-unless"), visit.page.locator(".vx-busy")
+        settle(page)
+        page.evaluate(HOLD_SEARCH)
+        expect(line).to_have_text("Find squares without which it says something else")
+        line.click()
+        expect(busy).to_contain_text("Covering squares")
+        assert page.locator(".vx-busy-bar").evaluate("(bar) => bar.value") == 0.25
+        # Stopped, it is as before; asked again, it ends.
+        page.locator(".vx-stop").click()
+        expect(busy).to_be_hidden()
+        page.evaluate("window.goOn = null")
+        line.click()
+        page.wait_for_function("() => Boolean(window.goOn)")
+        page.evaluate("window.goOn()")
+        expect(line).to_contain_text("it says shoe")
+        expect(busy).to_be_hidden()
+        assert visit.errors == []
 
 
 @pytest.mark.browser

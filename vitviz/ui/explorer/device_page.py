@@ -30,7 +30,7 @@ from vitviz.images.sources import ImageSource
 from vitviz.ui.explorer.app import ICON
 from vitviz.ui.explorer.assets import FOLDER, document_around, json_block, script, style
 from vitviz.ui.explorer.device_file import device_file, device_refusal
-from vitviz.ui.facts import FINDING, FINDINGS, analysis_facts, examples, model_facts, settings
+from vitviz.ui.facts import FINDING, FINDINGS, analysis_facts, examples, flips, model_facts, settings
 from vitviz.ui.first_view import LEAST_SHARE, opening_view
 from vitviz.ui.image_bytes import as_base64, as_webp
 from vitviz.ui.models import family_of, title_of
@@ -51,6 +51,8 @@ DEVICE_FITS = ("squash", "crop")
 ONLY_THE_APP = "Only the app computes {}, and maps about a text or another picture."
 # Up to so many products, files of all rollouts are small and soon made.
 MAX_ROLLOUT_PRODUCTS = 2**30
+# As QUICK_SEARCH of the app, of a device, which takes three times as long.
+QUICK_ON_DEVICE = 2e9
 # What every browser opens as Pillow does, up to a size at which a page is still pleasant.
 BROWSER_FORMATS = ("JPEG", "PNG", "WEBP", "GIF")
 MAX_PICTURE_BYTES, REDUCED_SIDE = 4_000_000, 2000
@@ -199,7 +201,7 @@ def device_page(
         "models": {model_id: _model_facts(model_id, model) for model_id, model in zip(ids, models, strict=True)},
         "device": {
             "models": {
-                model_id: {"part": weights[model_id], "title": title_of(model), "rolls": _has_rollouts(model)}
+                model_id: {"part": weights[model_id], "title": title_of(model), **_abilities(model)}
                 for model_id, model in zip(ids, models, strict=True)
             },
             "pictures": {
@@ -238,14 +240,17 @@ def _opening(analysis: Analysis, model_id: str, picture: str, name: str) -> dict
     facts = analysis_facts("page", replace(analysis, prepared=shown), address, view=view, name=name, pixels=pixels)
     return {
         "state": state.to_json(),
-        "views": [{**facts, "rolls": _has_rollouts(analysis.model)}],
+        "views": [{**facts, **_abilities(analysis.model)}],
         "files": {f"layer {layer}": as_base64(layer_pack(analysis.trace, layer))},
     }
 
 
-def _has_rollouts(model: Model) -> bool:
-    """Whether the page makes the file of all rollouts of a picture."""
-    return model.network.config.depth * model.layout.token_count**3 <= MAX_ROLLOUT_PRODUCTS
+def _abilities(model: Model) -> dict[str, Any]:
+    """Whether the page makes the file of all rollouts of a picture, and when it searches for squares, as `flips`."""
+    return {
+        "rolls": model.network.config.depth * model.layout.token_count**3 <= MAX_ROLLOUT_PRODUCTS,
+        "flips": flips(model, model.layout.token_count, QUICK_ON_DEVICE),
+    }
 
 
 def _settings(models: Sequence[Model], ids: Sequence[str], megabytes: dict[str, float]) -> dict[str, Any]:

@@ -34,6 +34,7 @@ export function showBusy(lane, its) {
     probe: "Looking into the model",
     compare: "Comparing",
     film: "Rendering the video",
+    flip: "Covering squares",
   };
   find("busy-text").textContent = state.text || METHODS[state.method ?? ""]?.title || texts[state.slot.split(" ")[0]];
   // Weights are loaded once for all that is asked.

@@ -4,7 +4,7 @@ import { randomId } from "./numbers.js";
 
 // The order of requests, by the first word of their slots.
 const SLOT_ORDER = ["open", "analysis", "picture", "map", "switch", "probe", "rank", "compare", "film", "flip"];
-// It runs while nobody waits, gives way to every other request, and shows no progress.
+// It runs while nobody waits, gives way to every other request, and shows its progress to those who asked for it.
 const MEANWHILE = "flip";
 
 /** The error of a request whose result is no longer needed. */
@@ -101,7 +101,8 @@ export class RequestQueue {
 
   async start() {
     const { running, page } = this, { slot, body } = running;
-    const show = (/** @type {Progress} */ step) => slot !== MEANWHILE && this.showProgress({ ...step, slot, method: body.method });
+    const show = (/** @type {Progress} */ step) => (slot !== MEANWHILE || body.is_asked)
+      && this.showProgress({ ...step, slot, method: body.method });
     running.number = ++this.number;
     show({ text: "", done: 0, total: 1 });
     const reply = await this.backend.run({ ...body, page, number: running.number }, (step) => {

@@ -310,11 +310,10 @@ interface Start {
   device?: DeviceStart;
 }
 
-/** A network of a page that runs it: its part of the page, what its progress calls it, and whether pictures have files of all rollouts. */
-interface DeviceModel {
+/** A network of a page that runs it: its part of the page, what its progress calls it, and what facts of its pictures say. */
+interface DeviceModel extends Pick<Facts, "rolls" | "flips"> {
   part: string;
   title: string;
-  rolls: boolean;
 }
 interface DeviceStart {
   models: Record<string, DeviceModel>;

@@ -28,16 +28,16 @@ export class Unless {
 
   /** @param {Flip | null | undefined} flip what was found; without it, it is searched for */
   cover(flip) {
-    if (!flip) return this.search();
+    if (!flip) return this.search(true);
     page.coverTime = matchMedia("(prefers-reduced-motion: reduce)").matches ? -COVER_MS : performance.now();
     store.patchView(page.active, { patches_off: flip.patches, heads_off: [] }, { panel: backend.computes ? "switches" : "" });
   }
 
   /** Search where it is quick, and say what is known. */
   request() {
-    const { facts, model, key } = activePane(), view = activeView(), canSearch = backend.computes && backend.has("flips");
+    const { facts, model, key } = activePane(), view = activeView();
     clearTimeout(this.timer);
-    if (!facts || key !== analysisKey(view) || !(facts.flip || (facts.flips && canSearch))) return setText(find("unless"), "");
+    if (!facts || key !== analysisKey(view) || !(facts.flip || (facts.flips && backend.computes))) return setText(find("unless"), "");
     const { flip } = facts, isCovered = flip && isEqual(view.patches_off, flip.patches), count = flip?.patches.length;
     const squares = count === 1 ? "this square" : `these ${count} squares`;
     const name = flip && labelOf(model, flip.after.index).split(",")[0], isNone = count === 0;
@@ -54,10 +54,11 @@ export class Unless {
     } else if (!flip && facts.flips === "meanwhile") this.timer = setTimeout(() => this.search(), isExample ? 0 : SEARCH_REST_MS);
   }
 
-  search() {
+  /** @param {boolean=} isAsked whether the visitor waits for it, and sees how far it is */
+  search(isAsked) {
     const { facts } = activePane();
     if (!facts) return;
-    requests.request("flip", facts.uid, { kind: "flip", uid: facts.uid }).then((/** @type {Flip} */ reply) => {
+    requests.request("flip", facts.uid, { kind: "flip", uid: facts.uid, is_asked: isAsked }).then((/** @type {Flip} */ reply) => {
       facts.flip = reply;
       store.refresh();
     }, () => {});

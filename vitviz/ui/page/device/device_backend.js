@@ -5,6 +5,7 @@ import { asBase64, fromBase64 } from "../packs.js";
 import { CLASS_MAPS, classMapFile } from "./class_maps.js";
 import { deviceFacts } from "./device_facts.js";
 import { patchContrasts } from "./far_look.js";
+import { foundFlip } from "./flip.js";
 import { legalView } from "./legal_view.js";
 import { Networks } from "./networks.js";
 import { Parts } from "./parts.js";
@@ -160,8 +161,8 @@ export class DeviceBackend {
     const found = await this.ask("keep", kept, [queries, keys, logSums, norms].map(({ buffer }) => buffer));
     // Unlike the address of a blob, it leaves memory with the facts.
     const address = `data:image/jpeg;base64,${asBase64(await prepared.picture.arrayBuffer())}`;
-    const { device } = this, { rolls } = device.models[view.model];
-    const facts = deviceFacts({ uid, view, name, address, rolls, file, prepared, encoding, kernels: team.kernels, found, device });
+    const { device } = this;
+    const facts = deviceFacts({ uid, view, name, address, file, prepared, encoding, kernels: team.kernels, found, device });
     return { model: view.model, picture: view.picture, pixels: prepared.pixels, logits, facts };
   }
 
@@ -273,6 +274,8 @@ export class DeviceBackend {
     },
 
     switch: async ({ uid, ...request }, signal) => switchedOff(await this.studied(uid, signal), request),
+
+    flip: async ({ uid }, signal, report) => foundFlip(await this.studied(uid, signal), report),
 
     rank: async ({ uid, target }, signal, report) => rankedHeads(await this.studied(uid, signal), target, report),
 

@@ -32,7 +32,7 @@ export function probabilitiesOf(config, logits) {
 
 /**
  * The indexes of the highest values, best first.
- * @param {Float32Array} values
+ * @param {Float32Array | Float64Array} values
  * @param {number} count
  */
 export const bestOf = (values, count) => [...values.keys()].sort((one, other) => values[other] - values[one]).slice(0, count);
@@ -49,14 +49,14 @@ function findingOf({ layer, head, query, share }, name, { findings }) {
 }
 
 /**
- * @param {{ uid: string, view: View, name: string, address: string, rolls: boolean, file: DeviceFile, prepared: any, encoding: Encoding,
+ * @param {{ uid: string, view: View, name: string, address: string, file: DeviceFile, prepared: any, encoding: Encoding,
  *   kernels: KernelKind, found: any, device: DeviceStart }} options
  * @returns {Facts}
  */
-export function deviceFacts({ uid, view, name, address, rolls, file, prepared, encoding, kernels, found, device }) {
+export function deviceFacts({ uid, view, name, address, file, prepared, encoding, kernels, found, device }) {
   const { config, input } = file, { card } = encoding, { width, height, pixelSize, box } = prepared;
   const probabilities = probabilitiesOf(config, encoding.logits), [across, down] = [width / pixelSize[0], height / pixelSize[1]];
-  const { patches, sentence, threshold, look } = found;
+  const { patches, sentence, threshold, look } = found, { rolls, flips } = device.models[view.model];
   return {
     uid,
     model: view.model,
@@ -85,7 +85,7 @@ export function deviceFacts({ uid, view, name, address, rolls, file, prepared, e
       about: `${sentence}: norm above ${digits(threshold)} where the tokens enter the last layer (${OUTLIER_RULE}).`,
     },
     look: look?.share >= device.least_share ? { ...look, sentence: findingOf(look, name, device) } : null,
-    flips: null,
+    flips,
     clip: null,
     assumptions: "",
     engine: card ? `WebGPU (${card})` : kernels === "plain" ? "JavaScript" : "WebAssembly",

@@ -8,6 +8,8 @@ import { poolBackward, scoreGradient } from "./reading_backward.js";
 
 /** The most memory that the matrices of all layers may take. */
 const MAX_PRODUCT_BYTES = 256e6;
+/** The kinds of products by their numbers in kernels.c. */
+const PRODUCTS = ["signed", "positive", "keys"];
 
 /** The memory of a backward pass, and its steps. */
 export class Gradients {
@@ -26,7 +28,7 @@ export class Gradients {
       streams: (depth + 1) * tokens * width, middles: depth * tokens * width, values: depth * headed,
       stream: tokens * width, normed: tokens * Math.max(width, patchPixels), hidden: tokens * hidden, gate: tokens * hidden,
       context: Math.max(headed, width), queries: headed, keys: headed, headValues: headed, before: headed, scratch: 3 * block,
-      products: this.productBytes > MAX_PRODUCT_BYTES ? 0 : tokens ** 2,
+      products: this.productBytes > MAX_PRODUCT_BYTES ? tokens : tokens ** 2,
       totals: tokens, sines: patches * dim / 2, features, otherFeatures: features, attended: width,
       poolerKeys: pooledHeads, poolerValues: pooledHeads,
     };
@@ -105,15 +107,15 @@ export class Gradients {
   /**
    * The forward pass, which keeps what the backward pass needs.
    * @param {Float32Array} pixels
+   * @param {number[]} remaining tokens
    * @param {Rank["onLayer"]} onLayer
    */
-  async run(pixels, onLayer) {
+  async run(pixels, remaining, onLayer) {
     const { network, tokens, at } = this, { kernels, config: { width, depth }, inner } = network, count = tokens * width;
-    const all = network.remaining([]);
-    network.embed(pixels, all, 0, tokens);
+    network.embed(pixels, remaining, 0, tokens);
     network.normTokens(0, tokens);
     if (network.pointer("rotary.sines")) {
-      network.layRotations(all);
+      network.layRotations(remaining);
       const angles = network.patches * network.config.head_width / 2, sines = kernels.floats(network.at.sines, angles);
       this.view("sines", angles).set(sines.map((sine) => -sine));
     }
@@ -155,7 +157,7 @@ export class Gradients {
     for (let head = 0; head < heads; head++) {
       const start = head * bytes;
       run.attend_backward(tensors + start, keys + start, values + start, at.context + head * dim * 4, inner, at.queries + start,
-        at.keys + start, at.headValues + start, products ? at.products : 0, 1 / heads, Number(products === "positive"), at.scratch,
+        at.keys + start, at.headValues + start, products ? at.products : 0, 1 / heads, PRODUCTS.indexOf(products ?? ""), at.scratch,
         tokens, dim, file.input.scale);
       for (const [kind, gradient] of /** @type {const} */ ([["queries", at.queries], ["keys", at.keys], ["values", at.headValues]])) {
         const own = gradient + start;
@@ -225,30 +227,32 @@ export class Gradients {
    * @param {GradientWants} wants
    * @param {Rank["onLayer"]} onLayer
    * @returns {Promise<Gradient>} products: "layer query key", the mean over heads of the attention weights times the score's gradient
-   *   with respect to them, or of the positive ones; pooledProducts: "head token", the same of each head of an attention pooling;
+   *   with respect to them, or of the positive ones; "layer key", that of the gradient with respect to a number that is added to the
+   *   scores of each key; pooledProducts: "head token", the first of these of each head of an attention pooling;
    *   gradCam: "layer token"; pixels: "channel height width", the gradient of the pixels; legrad: "layer token", the mean over heads and
    *   queries of the positive gradient of the score that each layer's output has
    */
   async differentiate(pixels, target, wants, onLayer = async () => {}) {
-    const { network, tokens, at } = this, { kernels, config: { width, depth, heads, head_width: dim }, inner } = network;
-    const expected = network.patches * network.patchPixels, count = tokens * width;
+    const { network, at } = this, { kernels, config: { width, depth, heads, head_width: dim }, inner } = network;
+    const remaining = network.remaining(wants.hiddenPatches ?? []), tokens = this.tokens = remaining.length;
+    const expected = network.patches * network.patchPixels, count = tokens * width, size = wants.products === "keys" ? tokens : tokens ** 2;
     if (pixels.length !== expected) throw Error(`${pixels.length} pixels: expected ${expected}`);
-    if (wants.products && this.productBytes > MAX_PRODUCT_BYTES) {
+    if (wants.products && size > tokens && this.productBytes > MAX_PRODUCT_BYTES) {
       const [needed, most] = [this.productBytes, MAX_PRODUCT_BYTES].map((bytes) => `${Math.round(bytes / 1e6)} MB`);
       throw Error(`${tokens} tokens: this map takes ${needed} of memory, and may take ${most} in the page`);
     }
-    await this.run(pixels, onLayer);
+    await this.run(pixels, remaining, onLayer);
     const { score, logits, gradient, isOfLogits } = scoreGradient(network, tokens, target);
     const pooledProducts = poolBackward(this, gradient, isOfLogits);
     const each = (/** @type {unknown} */ is, /** @type {number} */ size) => (is ? new Float32Array(depth * size) : null);
-    const products = each(wants.products, tokens ** 2), gradCam = each(wants.gradCam, tokens);
+    const products = each(wants.products, size), gradCam = each(wants.gradCam, tokens);
     if (products || gradCam || wants.pixels)
       for (let layer = depth - 1; layer >= 0; layer--) {
         await onLayer(layer);
         this.toContext(layer);
-        if (products) this.view("products", tokens ** 2).fill(0);
+        if (products) this.view("products", size).fill(0);
         this.toInput(layer, wants.products);
-        products?.set(this.view("products", tokens ** 2), layer * tokens ** 2);
+        products?.set(this.view("products", size), layer * size);
         gradCam?.set(this.gradCam(), layer * tokens);
       }
     const pixelGradient = wants.pixels ? this.toPixels(pixels) : null, legrad = each(wants.legrad, tokens);

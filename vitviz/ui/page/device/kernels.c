@@ -289,10 +289,11 @@ EXPORT(layer_norm_backward) void layer_norm_backward(const float *x, const float
 
 // The gradients gq, gk, gv "token dim" of one head's queries, keys and values from that of its output, g "token dim"
 // with rows g_stride apart. products "query key", unless it is 0, gets `share` times the weights times the gradient of
-// the weights more; with is_positive, only where that is positive. scratch is three times as large as in attend.
+// the weights more; of kind 1, only where that is positive; of kind 2, products is "key", and gets `share` times the sum
+// over queries of the gradient of the scaled scores more. scratch is three times as large as in attend.
 EXPORT(attend_backward) void attend_backward(const float *q, const float *k, const float *v, const float *g,
                                              int g_stride, float *gq, float *gk, float *gv, float *products,
-                                             float share, int is_positive, float *scratch, int tokens, int dim,
+                                             float share, int kind, float *scratch, int tokens, int dim,
                                              float scale) {
   int stride = (tokens + 7) & ~7, block = least(tokens, QUERIES);
   float *weights = scratch, *slopes = weights + block * stride, *turned = slopes + block * stride, unused[2];
@@ -309,9 +310,13 @@ EXPORT(attend_backward) void attend_backward(const float *q, const float *k, con
       for (int t = 0; t < tokens; t++) {
         float product = weight[t] * slope[t];
         total += product;
-        if (products && (product > 0 || !is_positive)) products[(first + row) * tokens + t] += share * product;
+        if (products && kind < 2 && (product > 0 || !kind)) products[(first + row) * tokens + t] += share * product;
       }
-      for (int t = 0; t < tokens; t++) turned[t * block + row] = slope[t] = weight[t] * (slope[t] - total) * scale;
+      for (int t = 0; t < tokens; t++) {
+        float change = weight[t] * (slope[t] - total);
+        if (products && kind == 2) products[t] += share * change;
+        turned[t * block + row] = slope[t] = change * scale;
+      }
     }
     value_products(slopes, stride, rows, k, dim, tokens, dim, gq + first * dim, dim, 0);
     value_products(turned, block, tokens, q + first * dim, dim, rows, dim, gk, dim, first);

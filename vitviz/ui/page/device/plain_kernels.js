@@ -41,13 +41,10 @@ function activationOf(x, kind) {
 export function plainKernels(buffer) {
   const floats = new Float32Array(buffer), halves = new Uint16Array(buffer);
   const bits = new Uint32Array(1), number = new Float32Array(bits.buffer);
-  // A panel, "input 8", and two rows side by side.
-  let panel = new Float64Array(0), pair = new Float64Array(0);
-  /** @param {number} depth */
-  const reserve = (depth) => { if (pair.length < 2 * depth) panel = new Float64Array(8 * depth), pair = new Float64Array(2 * depth); };
 
   /**
-   * As `panel_product` in kernels.c, of two rows and four outputs at a time; places are in values.
+   * As `panel_product` in kernels.c; places are in values.
+   * @param {Float64Array} w "input 8"
    * @param {number} x
    * @param {number} xStride
    * @param {number} rows
@@ -58,25 +55,17 @@ export function plainKernels(buffer) {
    * @param {number} columns
    * @param {boolean} accumulate
    */
-  function panelProduct(x, xStride, rows, depth, bias, out, outStride, columns, accumulate) {
-    const sums = new Float64Array(8), w = panel, t = pair;
-    for (let row = 0; row < rows; row += 2) {
-      const first = x + row * xStride, second = row + 1 < rows ? first + xStride : first;
-      for (let k = 0; k < depth; k++) t[2 * k] = floats[first + k], t[2 * k + 1] = floats[second + k];
-      for (let n = 0; n < Math.min(columns, 8); n += 4) {
-        let s0 = 0, s1 = 0, s2 = 0, s3 = 0, r0 = 0, r1 = 0, r2 = 0, r3 = 0;
-        for (let k = 0, i = n; k < depth; k++, i += 8) {
-          const a = t[2 * k], b = t[2 * k + 1], w0 = w[i], w1 = w[i + 1], w2 = w[i + 2], w3 = w[i + 3];
-          s0 += a * w0, s1 += a * w1, s2 += a * w2, s3 += a * w3;
-          r0 += b * w0, r1 += b * w1, r2 += b * w2, r3 += b * w3;
-        }
-        sums[0] = s0, sums[1] = s1, sums[2] = s2, sums[3] = s3, sums[4] = r0, sums[5] = r1, sums[6] = r2, sums[7] = r3;
-        for (let line = 0; line < 2 && row + line < rows; line++)
-          for (let i = 0, o = out + (row + line) * outStride + n; i < 4 && n + i < columns; i++, o++) {
-            const value = sums[4 * line + i] + (bias < 0 ? 0 : floats[bias + n + i]);
-            floats[o] = accumulate ? floats[o] + value : value;
-          }
+  function panelProduct(w, x, xStride, rows, depth, bias, out, outStride, columns, accumulate) {
+    for (let row = 0; row < rows; row++, x += xStride, out += outStride) {
+      let s0 = 0, s1 = 0, s2 = 0, s3 = 0, s4 = 0, s5 = 0, s6 = 0, s7 = 0;
+      for (let k = 0, i = 0; k < depth; k++, i += 8) {
+        const a = floats[x + k];
+        s0 += a * w[i], s1 += a * w[i + 1], s2 += a * w[i + 2], s3 += a * w[i + 3];
+        s4 += a * w[i + 4], s5 += a * w[i + 5], s6 += a * w[i + 6], s7 += a * w[i + 7];
       }
+      const sums = [s0, s1, s2, s3, s4, s5, s6, s7];
+      for (let i = 0; i < Math.min(columns, 8); i++)
+        floats[out + i] = sums[i] + (bias < 0 ? 0 : floats[bias + i]) + (accumulate ? floats[out + i] : 0);
     }
   }
 
@@ -121,11 +110,11 @@ export function plainKernels(buffer) {
    * @param {number} stride
    */
   function keyProducts(x, xStride, rows, y, keys, dim, scale, out, stride) {
-    reserve(dim);
+    const panel = new Float64Array(8 * dim);
     for (let n = 0; n < keys; n += 8) {
       for (let i = 0; i < 8; i++)
         for (let d = 0; d < dim; d++) panel[d * 8 + i] = n + i < keys ? floats[y + (n + i) * dim + d] * scale : 0;
-      panelProduct(x, xStride, rows, dim, -1, out + n, stride, 8, false);
+      panelProduct(panel, x, xStride, rows, dim, -1, out + n, stride, 8, false);
     }
   }
 
@@ -143,22 +132,22 @@ export function plainKernels(buffer) {
    * @param {boolean} accumulate
    */
   function valueProducts(x, xStride, rows, y, yStride, keys, dim, out, outStride, accumulate) {
-    reserve(keys);
+    const panel = new Float64Array(8 * keys);
     for (let d = 0; d < dim; d += 8) {
       for (let t = 0; t < keys; t++)
         for (let i = 0; i < 8; i++) panel[t * 8 + i] = d + i < dim ? floats[y + t * yStride + d + i] : 0;
-      panelProduct(x, xStride, rows, keys, -1, out + d, outStride, dim - d, accumulate);
+      panelProduct(panel, x, xStride, rows, keys, -1, out + d, outStride, dim - d, accumulate);
     }
   }
 
   return {
     linear(x, weights, isBfloat16, bias, out, outStride, rows, depth, width, accumulate) {
-      reserve(depth);
+      const panel = new Float64Array(8 * depth);
       for (let n = 0; n < width; n += 8) {
         const start = weights / (isBfloat16 ? 2 : 4) + n * depth;
         if (isBfloat16) for (let i = 0; i < depth * 8; i++) bits[0] = halves[start + i] << 16, panel[i] = number[0];
         else for (let i = 0; i < depth * 8; i++) panel[i] = floats[start + i];
-        panelProduct(x / 4, depth, rows, depth, bias ? bias / 4 + n : -1, out / 4 + n, outStride, width - n, Boolean(accumulate));
+        panelProduct(panel, x / 4, depth, rows, depth, bias ? bias / 4 + n : -1, out / 4 + n, outStride, width - n, Boolean(accumulate));
       }
     },
 
@@ -226,7 +215,7 @@ export function plainKernels(buffer) {
 
     linear_backward(g, gStride, weights, isBfloat16, out, rows, depth, width, accumulate) {
       g /= 4, weights /= isBfloat16 ? 2 : 4, out /= 4;
-      reserve(width);
+      const panel = new Float64Array(8 * width);
       for (let k = 0; k < depth; k += 8) {
         for (let n = 0; n < width; n++)
           for (let i = 0; i < Math.min(depth - k, 8); i++) {
@@ -234,11 +223,11 @@ export function plainKernels(buffer) {
             if (isBfloat16) bits[0] = halves[place] << 16;
             panel[n * 8 + i] = isBfloat16 ? number[0] : floats[place];
           }
-        panelProduct(g, gStride, rows, width, -1, out + k, depth, depth - k, Boolean(accumulate));
+        panelProduct(panel, g, gStride, rows, width, -1, out + k, depth, depth - k, Boolean(accumulate));
       }
     },
 
-    attend_backward(q, k, v, g, gStride, gq, gk, gv, products, share, isPositive, scratch, tokens, dim, scale) {
+    attend_backward(q, k, v, g, gStride, gq, gk, gv, products, share, kind, scratch, tokens, dim, scale) {
       q /= 4, k /= 4, v /= 4, g /= 4, gq /= 4, gk /= 4, gv /= 4, products /= 4;
       const stride = (tokens + 7) & ~7, block = Math.min(tokens, QUERIES);
       const weights = scratch / 4, slopes = weights + block * stride, turned = slopes + block * stride;
@@ -256,10 +245,13 @@ export function plainKernels(buffer) {
           for (let t = 0; t < tokens; t++) {
             const product = floats[weight + t] * floats[slope + t];
             total += product;
-            if (products && (product > 0 || !isPositive)) floats[place + t] += share * product;
+            if (products && kind < 2 && (product > 0 || !kind)) floats[place + t] += share * product;
           }
-          for (let t = 0; t < tokens; t++)
-            floats[turned + t * block + row] = floats[slope + t] = floats[weight + t] * (floats[slope + t] - total) * scale;
+          for (let t = 0; t < tokens; t++) {
+            const change = floats[weight + t] * (floats[slope + t] - total);
+            if (products && kind === 2) floats[products + t] += share * change;
+            floats[turned + t * block + row] = floats[slope + t] = change * scale;
+          }
         }
         valueProducts(slopes, stride, rows, k, dim, tokens, dim, gq + first * dim, dim, false);
         valueProducts(turned, block, tokens, q + first * dim, dim, rows, dim, gk, dim, first > 0);

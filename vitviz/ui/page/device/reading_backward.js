@@ -37,8 +37,9 @@ export function scoreGradient(network, tokens, { index, against, margin, feature
  * @param {number} out
  */
 function attentionPoolingBackward(gradients, pooled, out) {
-  const { network, at } = gradients, { kernels, config: { width, heads }, prefix, patches } = network, dim = width / heads;
-  const products = new Float32Array(heads * (prefix + patches)), context = at.context, scale = dim ** -0.5;
+  const { network, at } = gradients, { kernels, config: { width, heads }, prefix } = network, dim = width / heads;
+  const patches = gradients.tokens - prefix, context = at.context, scale = dim ** -0.5;
+  const products = new Float32Array(heads * (prefix + patches));
   network.norm("pooler.mlp_norm", network.at.attended, network.at.pooledNormed, 1, width);
   gradients.mlp("pooler.mlp", network.at.pooledNormed, pooled, at.attended, 1);
   gradients.norm("pooler.mlp_norm", network.at.attended, at.attended, pooled, 1, width, true);

@@ -78,7 +78,7 @@ export async function inLanes(workers, count, act, report) {
  * A score of many passes.
  * @param {Studied} studied
  * @param {number} count
- * @param {(index: number) => { pixels: Float32Array, headFactors?: Float32Array }} inputOf
+ * @param {(index: number) => { pixels: Float32Array } & EncodeOptions} inputOf
  * @param {(logits: Float32Array) => number} score
  * @param {ReportStep} report
  */
@@ -86,7 +86,7 @@ export async function passScores({ network: { team, workers }, signal }, count, 
   const scores = Array(count).fill(0);
   await inLanes(workers, count, async (index) => {
     const { pixels, ...options } = inputOf(index);
-    scores[index] = score((await team.encode(pixels, { ...options, logitsOnly: true, apart: true, signal })).logits);
+    scores[index] = score((await team.encode(pixels, { ...options, logitsOnly: true, apart: count > 1, signal })).logits);
   }, report);
   return scores;
 }

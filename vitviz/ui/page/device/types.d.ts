@@ -15,7 +15,7 @@ interface KernelFunctions {
   layer_norm_backward(x: number, weight: number, g: number, out: number, rows: number, width: number, epsilon: number,
     accumulate: number): void;
   attend_backward(q: number, k: number, v: number, g: number, gStride: number, gq: number, gk: number, gv: number, products: number,
-    share: number, isPositive: number, scratch: number, tokens: number, dim: number, scale: number): void;
+    share: number, kind: number, scratch: number, tokens: number, dim: number, scale: number): void;
   positive_products(g: number, gStride: number, v: number, totals: number, share: number, scratch: number, tokens: number,
     dim: number): void;
 }
@@ -168,9 +168,13 @@ interface ScoreTarget {
   margin?: boolean;
   features?: Float32Array;
 }
+/** Of attention weights and their gradients; "keys" for the gradient of a number that is added to the scores of each key. */
+type Products = "signed" | "positive" | "keys";
 /** What a backward pass is to compute; see `differentiate` of gradients.js. */
 interface GradientWants {
-  products?: "positive" | "signed";
+  products?: Products;
+  /** Patches that no token attends to; not with the gradient of pixels. */
+  hiddenPatches?: number[];
   gradCam?: boolean;
   pixels?: boolean;
   legrad?: boolean;
