@@ -232,6 +232,9 @@ def test_squares_that_change_the_answer_are_found_meanwhile_and_covered_by_a_cli
             settle(other.page)
             choose_example(other.page, "coffee.jpg")
             expect(other.page.locator(".vx-headline")).to_contain_text("padlock")
+            for width in (412, 390, 375, 360):
+                other.page.set_viewport_size({"width": width, "height": 844})
+                assert other.page.evaluate("document.documentElement.scrollWidth") <= width
         assert visit.requests_but("blob:", "data:") == [bundled_file.as_uri()] and visit.errors + other.errors == []
 
 
