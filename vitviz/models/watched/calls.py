@@ -52,11 +52,6 @@ class AttentionCall:
     def key_count(self) -> int:
         return self.keys.shape[-2]
 
-    @property
-    def windows(self) -> int:
-        """Number of token sequences that attend separately: 1 for global attention of one image."""
-        return len(self.queries)
-
     def pictures(self, count: int) -> list[AttentionCall]:
         """The calls of so many pictures that were computed together."""
 

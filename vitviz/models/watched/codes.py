@@ -167,17 +167,12 @@ def _all_places(
             continue
         places = TokenPlaces(index, shape.windows)
         if not extra:
-            places = replace(places, pads=_pads(index, shape.windows * shape.queries))
+            # The tokens that are not patches.
+            pads = set(range(shape.windows * shape.queries)) - set(index.tolist())
+            places = replace(places, pads=torch.tensor(sorted(pads), dtype=torch.long))
         if not len(places.pads) or _is_padding(places, reference[number][-1]):
             places_by_call[number] = places
     return places_by_call
-
-
-def _pads(index: torch.Tensor, total: int) -> torch.Tensor:
-    """Places of the tokens that are not patches."""
-    is_patch = torch.zeros(total, dtype=torch.bool)
-    is_patch[index] = True
-    return (~is_patch).nonzero().flatten()
 
 
 def _is_padding(places: TokenPlaces, values: torch.Tensor) -> bool:

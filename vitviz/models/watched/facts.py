@@ -42,14 +42,6 @@ class ModuleFacts:
     forward: Callable[[nn.Module, torch.Tensor], Any] = field(repr=False)
     probability: str = "softmax"
 
-    def grid(self, image_height: int, image_width: int) -> Size:
-        """Rows and columns of patches.
-
-        Raises:
-            ConfigError: the patch does not divide the image.
-        """
-        return patch_grid((image_height, image_width), self.patch_size)
-
 
 @dataclass(frozen=True)
 class ModuleConfig:

@@ -30,11 +30,6 @@ class AttentionGrid:
     layers: int
     patch: Size
 
-    @property
-    def tokens(self) -> int:
-        """Number of all tokens."""
-        return self.rows * self.columns + self.extra
-
 
 def is_one_grid(shapes: Sequence[CallShape]) -> bool:
     """Whether all layers attend globally among the same tokens; a pooling may follow."""

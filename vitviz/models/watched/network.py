@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeAlias
 import torch
 from torch import nn
 
-from vitviz.attention.layout import TokenLayout
+from vitviz.attention.layout import TokenLayout, patch_grid
 from vitviz.attention.precision import Precision, type_of
 from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError, VitvizError
@@ -198,7 +198,7 @@ class WatchedNetwork:
             reason = "this picture's tokens are taken in another order than those of noise, on which it was"
             raise ConfigError(f"{self.name}: {reason} verified: no map could say where they are")
         with self.running(image) as inputs:
-            verified = self._verify(inputs, self.facts.grid(*image.shape[-2:]), None)
+            verified = self._verify(inputs, patch_grid(self._key(image)[0], self.facts.patch_size), None)
         expected = self.verified_at_own_size
         if (len(verified.calls), verified.heads) != (len(expected.calls), expected.heads):
             sizes = f"{len(verified.calls)} layers of {verified.heads} heads"
@@ -299,7 +299,7 @@ class WatchedNetwork:
         """
         key = self._key(image)
         if key not in self._verified:
-            grid = self.facts.grid(*key[0])
+            grid = patch_grid(key[0], self.facts.patch_size)
             with self.running(self.noise(*key[0])) as inputs:
                 first, self._first = self._first, None
                 # Run alone, to tell the module's own errors from those of watching it.

@@ -154,11 +154,6 @@ class Program:
 
         return tuple(map(value, step.args)), {name: value(each) for name, each in step.kwargs.items()}
 
-    def as_result(self, step: int, tensor: torch.Tensor) -> Any:
-        """A tensor as the result of a step, whose other results nothing reads."""
-        returns = self.steps[step].operator._schema.returns
-        return tensor if len(returns) == 1 else (tensor, *(None,) * (len(returns) - 1))
-
     def cuts(self) -> Iterator[int]:
         """The steps through which everything passes that the output reads of the picture, in order."""
         live = self.live
@@ -169,7 +164,8 @@ class Program:
                 users[read] = number
             hidden |= self.steps[number].hidden
             # More than one result is no one tensor.
-            hidden |= {each.step for each in _results(self.steps[number]) if each.item > 0}
+            references = _references(self.steps[number])
+            hidden |= {each.step for each in references if isinstance(each, Result) and each.item > 0}
         reach = -1
         for number in live:
             if reach <= number and number not in hidden:
@@ -178,7 +174,8 @@ class Program:
 
     def constants_before(self, step: int) -> set[int]:
         """Numbers of the constants on which a step depends."""
-        return {number for each in self.needed([step]) for number in _constants(self.steps[each])}
+        found = (each for number in self.needed([step]) for each in _references(self.steps[number]))
+        return {each.number for each in found if isinstance(each, Constant)}
 
     def with_constants(self, others: Mapping[int, torch.Tensor]) -> Program:
         """The same program with other tensors in place of constants, by their ``id``."""
@@ -209,11 +206,3 @@ def _references(step: Step) -> Iterator[Result | Constant]:
             yield each
         elif type(each) in (tuple, list):
             rest += each
-
-
-def _results(step: Step) -> Iterator[Result]:
-    return (each for each in _references(step) if isinstance(each, Result))
-
-
-def _constants(step: Step) -> Iterator[int]:
-    return (each.number for each in _references(step) if isinstance(each, Constant))

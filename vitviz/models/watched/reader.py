@@ -128,16 +128,12 @@ def _joined(calls: Sequence[AttentionCall], split: bool) -> AttentionCall:
     first, dim = calls[0], -2 if split else -3
     bias = None
     if any(call.bias is not None for call in calls):
-        bias = torch.cat([_full_bias(call) for call in calls], dim)
+        pairs = [(call, first.queries.new_zeros(()) if call.bias is None else call.bias) for call in calls]
+        bias = torch.cat([each.expand(*call.queries.shape[:-1], call.key_count) for call, each in pairs], dim)
     queries = torch.cat([call.queries * (call.scale / first.scale) for call in calls], dim)
     keys = first.keys if split else torch.cat([call.keys for call in calls], dim)
     values = first.values if split else torch.cat([call.values for call in calls], dim)
     return AttentionCall(queries, keys, values, first.scale, bias, torch.cat([call.output for call in calls], dim))
-
-
-def _full_bias(call: AttentionCall) -> torch.Tensor:
-    shape = (*call.queries.shape[:-1], call.key_count)
-    return call.queries.new_zeros(shape) if call.bias is None else call.bias.expand(shape)
 
 
 def _as_result(part: Attention, output: torch.Tensor, result: Any) -> Any:

@@ -76,7 +76,9 @@ class ResidualStream:
         step = self.steps[number]
         shape = program.steps[step].shape or ()
         shaped = tokens[0] if len(shape) == 2 else tokens if shape[1] == self.tokens else tokens.transpose(0, 1)
-        return {step: program.as_result(step, shaped.clone())}
+        # Nothing reads what a norm also returns.
+        others = [None] * (len(program.steps[step].operator._schema.returns) - 1)
+        return {step: (shaped.clone(), *others) if others else shaped.clone()}
 
 
 def find_stream(replay: Replay, tokens: int, calls: Sequence[int]) -> tuple[ResidualStream | None, tuple[str, ...]]:
@@ -92,9 +94,10 @@ def find_stream(replay: Replay, tokens: int, calls: Sequence[int]) -> tuple[Resi
     program = replay.program
     attention = [replay.last_step(call) for call in calls]
     pictures = (program.steps[PICTURE].shape or (1,))[0]
-    cuts = [number for number in program.cuts() if _holds(program.steps[number].shape, pictures, tokens)]
+    shapes = (pictures, tokens), (tokens, pictures), (pictures * tokens,)
+    cuts = [number for number in program.cuts() if (program.steps[number].shape or ())[:-1] in shapes]
     before = [number for number in cuts if number < attention[0]]
-    ends = [_last(cuts, start, stop) for start, stop in pairwise(attention)]
+    ends = [max((cut for cut in cuts if start < cut < stop), default=None) for start, stop in pairwise(attention)]
     if not before or None in ends:
         return None, ()
     found = [before[-1], *(end for end in ends if end is not None)]
@@ -154,14 +157,6 @@ def first_mixing(
 def _changed(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     """Which tokens ``"1 token width"`` differ, ``"token"``."""
     return (precise(first) != precise(second)).any(-1)[0].cpu()
-
-
-def _holds(shape: tuple[int, ...] | None, pictures: int, tokens: int) -> bool:
-    return shape is not None and shape[:-1] in ((pictures, tokens), (tokens, pictures), (pictures * tokens,))
-
-
-def _last(cuts: Sequence[int], start: int, stop: int) -> int | None:
-    return max((number for number in cuts if start < number < stop), default=None)
 
 
 def _last_end(program: Program, cuts: Sequence[int], found: Sequence[int], attention: Sequence[int]) -> int | None:

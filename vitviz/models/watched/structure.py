@@ -27,7 +27,7 @@ class CallShape:
 
     @classmethod
     def of(cls, call: AttentionCall) -> CallShape:
-        counts = call.windows, call.heads, call.query_count, call.key_count
+        counts = len(call.queries), call.heads, call.query_count, call.key_count
         return cls(*counts, call.queries.shape[-1], call.bias is not None)
 
     @property

@@ -212,7 +212,8 @@ def _load(
         card["grid"] = describe_grid(grids, grid, network.config.depth)
         assumptions += () if stated_patch else (card["grid"],)
     verified, names = network.verified_at_own_size, network.facts.prefix
-    others = verified.describe_others([grid.tokens for grid in grids if grid.patch != shown])
+    listed = [each.rows * each.columns + each.extra for each in grids if each.patch != shown]
+    others = verified.describe_others(listed)
     parts = (others, verified.describe_pooling(names), verified.describe_unseen(), *verified.remarks)
     assumptions += tuple(filter(None, parts))
     if names and not isinstance(prefix, Sequence | None) and not verified.reads_cls:

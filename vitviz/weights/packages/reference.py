@@ -116,7 +116,7 @@ def restore_state() -> Iterator[None]:
     from huggingface_hub import constants
 
     root = logging.getLogger()
-    handlers, level, disabled = root.handlers[:], root.level, root.manager.disable
+    handlers, disabled = root.handlers[:], root.manager.disable
     offline = constants.HF_HUB_OFFLINE
     logging.disable(logging.CRITICAL)
     constants.HF_HUB_OFFLINE = True
@@ -128,7 +128,6 @@ def restore_state() -> Iterator[None]:
         logging.disable(disabled)
         # logging.warning() adds a handler to a root logger without one.
         root.handlers[:] = handlers
-        root.setLevel(level)
         constants.HF_HUB_OFFLINE = offline
 
 
