@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from vitviz.datasets import (
     NUMBERS,
     BatchRequest,
     Cluster,
+    FeatureRequest,
     MapRequest,
     Summary,
     Writer,
@@ -21,11 +23,12 @@ from vitviz.datasets import (
     read_items,
     run_batch,
 )
-from vitviz.datasets.batch import RAY
+from vitviz.datasets.batch import LOCAL, RAY
 from vitviz.datasets.gallery import EXPLORERS, GALLERY_PROBES, write_gallery
 from vitviz.datasets.rows import PictureResult
 from vitviz.datasets.writers import PathMaker
 from vitviz.errors.messages import quote, several
+from vitviz.features import Kind
 from vitviz.images.colours import ColorProfile
 from vitviz.images.preprocessing import Fit
 from vitviz.images.sources import ValueRange
@@ -38,14 +41,6 @@ SOME_FAILED = 1
 def run(
     source: str,
     output: Path,
-    maps: list[tuple[MethodName, dict[str, Any]]],
-    probes: list[str],
-    pictures: bool,
-    numbers: bool,
-    masks: Path | None,
-    box: tuple[float, float, float, float] | None,
-    explorers: bool,
-    gallery: bool,
     retry_failed: bool,
     column: str,
     batch_size: int | str,
@@ -55,11 +50,20 @@ def run(
     resolution: int | None,
     value_range: ValueRange | None,
     color_profile: ColorProfile | None,
-    engine: str,
-    ray_address: str | None,
-    actors: int | None,
-    actor_cpus: int,
     device: str,
+    maps: Sequence[tuple[MethodName, dict[str, Any]]] = (),
+    probes: Sequence[str] = (),
+    features: FeatureRequest | None = None,
+    pictures: bool = False,
+    numbers: bool = False,
+    masks: Path | None = None,
+    box: tuple[float, float, float, float] | None = None,
+    explorers: bool = False,
+    gallery: bool = False,
+    engine: str = LOCAL,
+    ray_address: str | None = None,
+    actors: int | None = None,
+    actor_cpus: int = Cluster.cpus,
     **load_options: Any,
 ) -> int:
     """Run the batch; the exit status says whether some pictures failed."""
@@ -72,7 +76,9 @@ def run(
     probes = [*probes, *(name for name in GALLERY_PROBES if gallery and name not in probes)]
     model = load_with_bar(**load_options, device=local_device)
     requests = tuple(MapRequest(*each) for each in maps)
-    request = BatchRequest(model, requests, tuple(probes), fit, resolution, value_range, color_profile, masks, box)
+    request = BatchRequest(
+        model, requests, tuple(probes), fit, resolution, value_range, color_profile, masks, box, features
+    )
     writers = [overlays(Style())] * pictures + [NUMBERS] * numbers
     if explorers:
         writers.append(_explorers(load_options["checkpoint"], fit, resolution))
@@ -85,6 +91,11 @@ def run(
     if gallery:
         print(f"gallery: {write_gallery(output)}")
     return SOME_FAILED if summary.failed or summary.failed_before else 0
+
+
+def run_features(layer: int | None, of: Kind, mean: bool, **options: Any) -> int:
+    """Run a batch that keeps vectors alone."""
+    return run(**options, features=FeatureRequest(layer, of, mean))
 
 
 def _explorers(source: str, fit: Fit | None, resolution: int | None) -> Writer:

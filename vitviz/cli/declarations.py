@@ -37,11 +37,50 @@ from vitviz.datasets import ENGINES, READERS, Cluster
 from vitviz.datasets.batch import LOCAL
 from vitviz.datasets.work import WORKERS
 from vitviz.evaluation.probes import PROBES
+from vitviz.features import KINDS
 from vitviz.images.sources import COLUMN
 from vitviz.system.paths import user_path as path
 from vitviz.video.clips import CLIP_SUFFIXES
 from vitviz.video.writing import CONTAINERS
 from vitviz.visualization.heatmaps import FIGURE_SIDE
+
+FEATURES = (
+    option(
+        "--layer",
+        type=int,
+        default=None,
+        help="from 0, or from the end as -1 (default: the one that finds places of pictures again best)",
+    ),
+    option(
+        "--of",
+        choices=KINDS,
+        default=KINDS[0],
+        help="the output of the layer, or the keys, queries or values of its attention (default: %(default)s)",
+    ),
+)
+BATCH = (
+    option("source", help=f"{'; '.join(reader.name for reader in READERS)}"),
+    option(
+        "--column",
+        default=COLUMN,
+        help="the column of a Parquet file or data set with the pictures (default: %(default)s)",
+    ),
+    option(
+        "--retry-failed",
+        action="store_true",
+        help="analyse again the pictures that could not be analysed before",
+    ),
+    together(),
+    option(
+        "--workers",
+        type=int,
+        default=WORKERS,
+        help="threads that open pictures while the model runs (default: %(default)s)",
+    ),
+    max_bytes("batch"),
+    fit(),
+    RESOLUTION,
+)
 
 
 def commands() -> list[Command]:
@@ -72,6 +111,36 @@ def commands() -> list[Command]:
             option("-o", "--output", type=path, default=None, help="folder for a picture of the squares of each image"),
             json_of("the squares"),
             *ANALYSIS,
+        ),
+        command(
+            "components",
+            "draw what is alike in images in one colour: the principal components of their patches",
+            "components:run",
+            PICTURES,
+            option("-o", "--output", type=path, required=True, help="picture to write, with all images side by side"),
+            *FEATURES,
+            option("--foreground", action="store_true", help="colour the foreground alone, and leave the rest black"),
+            option("--opacity", type=float, default=1.0, help="opacity of the colours (default: %(default)s)"),
+            option("--squares", action="store_true", help="one colour for each patch, without smooth passages"),
+            *ANALYSIS,
+        ),
+        command(
+            "features",
+            "keep the vectors of the patches of a folder, a list or an archive of images, as Parquet",
+            "batching:run_features",
+            option(
+                "-o",
+                "--output",
+                type=path,
+                required=True,
+                help="folder for the results; the same command resumes an interrupted run",
+            ),
+            *FEATURES,
+            option("--mean", action="store_true", help="the mean of the patches alone, one vector for a picture"),
+            *BATCH,
+            *READING,
+            *CHECKPOINT,
+            resumes="computes what is missing",
         ),
         command(
             "explore",
@@ -135,7 +204,7 @@ def commands() -> list[Command]:
             "batch",
             "analyse a folder, a list or an archive of images, and keep the results",
             "batching:run",
-            option("source", help=f"{'; '.join(reader.name for reader in READERS)}"),
+            *BATCH,
             option("output", type=path, help="folder for the results; the same command resumes an interrupted run"),
             option(
                 "--map",
@@ -172,11 +241,6 @@ def commands() -> list[Command]:
                 help="in place of masks, one box in all pictures, in pixels of each",
             ),
             option(
-                "--column",
-                default=COLUMN,
-                help="the column of a Parquet file or data set with the pictures (default: %(default)s)",
-            ),
-            option(
                 "--explorers",
                 action="store_true",
                 help="also write the explorer of every picture, one HTML file each",
@@ -187,21 +251,6 @@ def commands() -> list[Command]:
                 help="also write RESULTS/gallery.html, one page with all pictures to sort; adds the probes that it "
                 "sorts by",
             ),
-            option(
-                "--retry-failed",
-                action="store_true",
-                help="analyse again the pictures that could not be analysed before",
-            ),
-            together(),
-            option(
-                "--workers",
-                type=int,
-                default=WORKERS,
-                help="threads that open pictures while the model runs (default: %(default)s)",
-            ),
-            max_bytes("batch"),
-            fit(),
-            RESOLUTION,
             *READING,
             *CHECKPOINT,
             option(

@@ -9,8 +9,6 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.cli.checkpoints import load_with_bar
 from vitviz.cli.pictures import Picture, analysis_of, for_each, is_one, take_settings
 
-COUNT = 5
-
 
 def run(
     images: Sequence[str],
@@ -35,4 +33,4 @@ def run(
 
 def best_classes(analysis: Analysis) -> list[dict[str, Any]]:
     """The most probable classes, best first; empty for a model that gives no probabilities."""
-    return [vars(each) for each in analysis.predictions(COUNT)] if analysis.model.gives_probabilities else []
+    return [vars(each) for each in analysis.predictions()] if analysis.model.gives_probabilities else []

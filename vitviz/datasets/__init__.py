@@ -9,7 +9,7 @@ from vitviz.datasets.batch import ENGINES, Summary, run_batch
 from vitviz.datasets.cluster import Cluster, analyze_dataset
 from vitviz.datasets.loader import analyze_loader, rows_of
 from vitviz.datasets.readers import READERS, Item, Items, read_items, reader_of
-from vitviz.datasets.request import BatchRequest, MapRequest
+from vitviz.datasets.request import BatchRequest, FeatureRequest, MapRequest
 from vitviz.datasets.writers import NUMBERS, Writer, overlays
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Atlas",
     "BatchRequest",
     "Cluster",
+    "FeatureRequest",
     "Item",
     "Items",
     "MapRequest",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from vitviz.errors.arguments import instance, named_fields, word
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.errors.messages import listing
 from vitviz.evaluation.probes import PROBES
+from vitviz.features import Kind
 from vitviz.images.callable_preprocessing import SAMPLE, CallablePreprocessing
 from vitviz.images.colours import ColorProfile
 from vitviz.images.preprocessing import Fit, Preprocessing
@@ -73,6 +74,20 @@ class MapRequest:
         return {"method": self.method, "parameters": dict(sorted(self.parameters.items()))}
 
 
+@dataclass(frozen=True)
+class FeatureRequest:
+    """The vectors of every picture.
+
+    Args:
+        layer, of: as :meth:`vitviz.Analysis.features` takes them.
+        mean: whether to keep the mean of the patches alone, without outliers.
+    """
+
+    layer: int | None = None
+    of: Kind = "tokens"
+    mean: bool = False
+
+
 def _text(value: Any) -> str:
     return "x".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
@@ -90,6 +105,7 @@ class BatchRequest:
         masks: a folder with a mask of each picture, which has the picture's name with any ending of a picture, as
             :meth:`vitviz.Heatmap.share_inside` takes it: rows say what share of each map lies inside.
         box: in place of masks, the same box in all pictures, in pixels of each.
+        features: the vectors of every picture, in half precision; none by default.
 
     Raises:
         ConfigError: a map or probe is repeated, the range or the choice of the profile is invalid, there is no such
@@ -111,6 +127,7 @@ class BatchRequest:
     color_profile: ColorProfile | None = None
     masks: Path | None = None
     box: tuple[float, float, float, float] | None = None
+    features: FeatureRequest | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "value_range", checked_range(self.value_range))
@@ -185,6 +202,7 @@ class BatchRequest:
             "probes": list(self.probes),
             "masks": None if self.masks is None else str(self.masks),
             "box": self.box,
+            "features": self.features and asdict(self.features),
         }
 
 

@@ -24,7 +24,7 @@ from vitviz.datasets.arrow import arrow
 from vitviz.datasets.readers import Item
 from vitviz.datasets.request import PREDICTION_COUNT, BatchRequest
 from vitviz.datasets.true_classes import true_class
-from vitviz.errors.kinds import VitvizError
+from vitviz.errors.kinds import MethodError, VitvizError
 from vitviz.evaluation.probes import Findings, probe
 from vitviz.images.encoded import encoded
 from vitviz.images.image_facts import ImageFacts
@@ -160,6 +160,17 @@ def columns_of(
     if request.has_regions:
         area = "share of the model's input that the mask or box takes: that of an even map"
         columns.append((INSIDE_AREA, "float", area, shares[INSIDE_AREA]))
+    if request.features is not None:
+        features = analysis.features(request.features.layer, request.features.of)
+        vectors = (features.tokens[features.kept].mean(0) if request.features.mean else features.values).half()
+        if not vectors.isfinite().all():
+            raise MethodError(f"{features.description}: beyond 65,504, which half precision ends at; try another layer")
+        about = {
+            "quantity": features.description,
+            "meaning": "flat, the last axis fastest: the patches' row and column",
+        }
+        columns.append(("features", "[halffloat]", {**about, "layer": features.layer}, vectors.numpy().ravel()))
+        columns.append(("features.shape", "[int32]", "size along each axis", list(vectors.shape)))
     for findings in result.probes:
         for name, measurement in findings.measurements.items():
             column, values = f"{findings.probe}.{name}", measurement.values
