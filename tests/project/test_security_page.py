@@ -94,6 +94,7 @@ TESTS: dict[str, dict[str, list[str]]] = {
             "test_forty_visitors_keep_their_analyses_in_the_default",
             "test_one_visitors_analyses_drop_nobody_elses",
             "test_stores_share_a_bound_and_what_can_be_computed_again_goes_first",
+            "test_a_picture_outlives_its_analyses_for_which_the_page_asks_again",
         ],
         "ui/test_runs.py": ["test_a_checkpoint_that_is_refused_gets_no_id"],
     },

@@ -24,7 +24,7 @@ MOST = {
     "models": 2670,
     "system": 133,
     "training": 430,
-    "ui": 3422,
+    "ui": 3424,
     "video": 600,
     "visualization": 900,
     "vitviz": 200,

@@ -19,6 +19,7 @@ from tests.support.visits import by_visitor, on_loop
 from vitviz import Model
 from vitviz.analysis.recomputable import kept_bytes
 from vitviz.attribution import METHODS
+from vitviz.system.strangers import ROW_BYTES
 from vitviz.ui.holdings import Bound, Holdings
 from vitviz.ui.pictures import Upload
 from vitviz.ui.server.explorer_files import PAGE, PICTURE, ExplorerFiles
@@ -61,7 +62,7 @@ def test_of_equal_holders_the_value_used_least_lately_goes() -> None:
 def test_stores_share_a_bound_and_what_can_be_computed_again_goes_first() -> None:
     bound, dropped = Bound(10), list[str]()
     kept = Holdings[str](bound, "analyses", lambda _: 3, dropped.append)
-    again = Holdings[str](bound, "gradients and matrices", lambda _: 2, dropped.append, goes_first=True)
+    again = Holdings[str](bound, "gradients and matrices of analyses", lambda _: 2, dropped.append)
     for holdings, name, holder in ((kept, "a", "anna"), (kept, "b", "ben"), (again, "again b", "ben")):
         holdings.put(name, name, holder)
     kept.get("b")
@@ -70,6 +71,16 @@ def test_stores_share_a_bound_and_what_can_be_computed_again_goes_first() -> Non
     again.put("again c", "again c", "carla")
     # The newest stays, and whoever keeps most loses.
     assert dropped == ["again b", "c"] and bound.total == 8
+
+
+def test_a_picture_outlives_its_analyses_for_which_the_page_asks_again() -> None:
+    bound = Bound(10 * ROW_BYTES)
+    pictures = Holdings[str](bound, "names of pictures")
+    analyses = Holdings[str](bound, "analyses", lambda _: 3 * ROW_BYTES)
+    for number in range(5):
+        pictures.put(number, "mine", "anna")
+        analyses.put(number, "mine", "anna")
+    assert len(pictures) == 5 and len(analyses) == 1 and 4 in analyses
 
 
 def test_threads_keep_the_bound() -> None:

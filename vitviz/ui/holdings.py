@@ -1,6 +1,6 @@
-"""What is kept for visitors. The table says what counts how much; over its bound, whoever keeps most loses the oldest.
+"""What is kept for visitors. The table says what counts how much; over its bound, whoever keeps most loses something.
 
-So whoever keeps at most an equal share loses nothing for what others send.
+It is what can be made again, then the oldest. Whoever keeps at most an equal share loses nothing for what others send.
 """
 
 from __future__ import annotations
@@ -27,27 +27,31 @@ class Store(NamedTuple):
     Args:
         bound: which it counts against.
         counts: what each value counts.
+        rank: a holder's values of the lowest go first.
         least: of each value.
     """
 
     bound: str
     counts: str
+    rank: int
     least: int = 0
 
 
 MEMORY, DISK, MODELS, ANALYSIS = "memory", "disk", "memory for models", "their analysis"
+# What is computed again by itself, what the page asks for again, and what is lost.
+BY_ITSELF, ON_REQUEST, NEVER = range(3)
 STORES = {
-    "analyses": Store(MEMORY, "queries, keys, the picture and the model's input"),
-    "gradients and matrices": Store(MEMORY, "what the latest analyses can compute again: it goes first"),
-    "previews of links": Store(MEMORY, "their bytes and 4 KiB", ROW_BYTES),
-    "names of examples' analyses": Store(MEMORY, "4 KiB", ROW_BYTES),
-    "names of pictures": Store(MEMORY, "4 KiB", ROW_BYTES),
-    "lengths of clips": Store(MEMORY, "4 KiB", ROW_BYTES),
-    "files": Store(DISK, "their bytes, also while they arrive, and 256 KiB", FILE_BYTES),
-    "models": Store(MODELS, "the weights of those that the owner opens in the page"),
-    "names of models": Store(MODELS, "the settings with which they were opened and 4 KiB", ROW_BYTES),
-    "maps": Store(ANALYSIS, "one of 16", 1),
-    "likeness targets": Store(ANALYSIS, "one of 8", 1),
+    "gradients and matrices of analyses": Store(MEMORY, "their bytes", BY_ITSELF),
+    "previews of links": Store(MEMORY, "their bytes and 4 KiB", BY_ITSELF, ROW_BYTES),
+    "lengths of clips": Store(MEMORY, "4 KiB", BY_ITSELF, ROW_BYTES),
+    "names of examples' analyses": Store(MEMORY, "4 KiB", BY_ITSELF, ROW_BYTES),
+    "analyses": Store(MEMORY, "queries, keys, the picture and the model's input", ON_REQUEST),
+    "names of pictures": Store(MEMORY, "4 KiB", NEVER, ROW_BYTES),
+    "files": Store(DISK, "their bytes, also while they arrive, and 256 KiB", NEVER, FILE_BYTES),
+    "models": Store(MODELS, "the weights of those that the owner opens in the page", ON_REQUEST),
+    "names of models": Store(MODELS, "the settings with which they were opened and 4 KiB", NEVER, ROW_BYTES),
+    "maps": Store(ANALYSIS, "one of 16", BY_ITSELF, 1),
+    "likeness targets": Store(ANALYSIS, "one of 8", BY_ITSELF, 1),
 }
 
 
@@ -81,7 +85,7 @@ class Bound:
 
     def __init__(self, limit: int) -> None:
         self.limit, self.lock, self.held = limit, threading.RLock(), Counter[str]()
-        # Of each holder, the least recently used first: what goes before the rest, and the rest.
+        # Of each holder and rank, the least recently used first.
         self.order: dict[str, tuple[OrderedDict[Place, Entry[Any]], ...]] = {}
 
     @property
@@ -90,7 +94,7 @@ class Bound:
         return self.held.total()
 
     def first(self, but: Place | None = None) -> Place | None:
-        """What goes first: what whoever keeps most used least lately."""
+        """What goes first: of whoever keeps most, what was used least lately of the lowest rank."""
         oldest = [
             (-self.held[holder], entry.used, place)
             for holder, orders in self.order.items()
@@ -108,7 +112,6 @@ class Holdings(Generic[Value]):
         size: of a new value; by default the least of the row.
         on_drop: called with each value that goes.
         keeps_newest: whether the value that was put or grew last stays even if it is larger than the bound.
-        goes_first: whether its values go before all others of the same holder.
     """
 
     def __init__(
@@ -119,9 +122,8 @@ class Holdings(Generic[Value]):
         on_drop: Callable[[Value], object] = lambda _: None,
         *,
         keeps_newest: bool = True,
-        goes_first: bool = False,
     ) -> None:
-        self.bound, self.store, self.goes_first = bound, STORES[store], goes_first
+        self.bound, self.store = bound, STORES[store]
         self._size, self._on_drop, self._keeps_newest = size, on_drop, keeps_newest
         self._entries: dict[Hashable, Entry[Value]] = {}
         self._secret = secrets.token_bytes(32)
@@ -137,8 +139,8 @@ class Holdings(Generic[Value]):
         with self.bound.lock:
             self._pop([key])
             self._entries[key] = Entry(value, holder)
-            orders = self.bound.order.setdefault(holder, (OrderedDict(), OrderedDict()))
-            orders[not self.goes_first][self, key] = self._entries[key]
+            orders = self.bound.order.setdefault(holder, (OrderedDict(), OrderedDict(), OrderedDict()))
+            orders[self.store.rank][self, key] = self._entries[key]
             dropped = self._grow(key, self.store.least + self._size(value))
         _let_go(dropped)
 
@@ -184,7 +186,7 @@ class Holdings(Generic[Value]):
     def _use(self, key: Hashable) -> Entry[Value]:
         entry = self._entries[key]
         entry.used = time.monotonic()
-        self.bound.order[entry.holder][not self.goes_first].move_to_end((self, key))
+        self.bound.order[entry.holder][self.store.rank].move_to_end((self, key))
         return entry
 
     def _grow(self, key: Hashable, size: int) -> list[Drop]:
@@ -201,7 +203,7 @@ class Holdings(Generic[Value]):
     def _pop(self, keys: Iterable[Hashable]) -> list[Drop]:
         entries = [(key, self._entries.pop(key)) for key in keys if key in self._entries]
         for key, entry in entries:
-            del self.bound.order[entry.holder][not self.goes_first][self, key]
+            del self.bound.order[entry.holder][self.store.rank][self, key]
             self.bound.held[entry.holder] -= entry.size
             if not any(self.bound.order[entry.holder]):
                 del self.bound.order[entry.holder], self.bound.held[entry.holder]

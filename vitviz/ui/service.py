@@ -88,10 +88,9 @@ class AnalysisService:
         # Those that may keep what they can compute again.
         self._latest = Holdings[Analysis](
             self.memory,
-            "gradients and matrices",
+            "gradients and matrices of analyses",
             lambda analysis: analysis.nbytes - kept_bytes(analysis),
             drop_recomputable,
-            goes_first=True,
         )
         # Model, picture and latest results of each analysis.
         self.origins: WeakKeyDictionary[Analysis, Origin] = WeakKeyDictionary()
