@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from docs.site.tables import settings
 from tests.support.makers import MakeModel
 from tests.support.visits import on_loop
 from vitviz.analysis.costs import cost_of
@@ -18,7 +19,7 @@ from vitviz.ui.handlers import Handlers
 from vitviz.ui.models import ModelChoice
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import no_report
-from vitviz.ui.server.settings import PREFIX, ServerSettings, table
+from vitviz.ui.server.settings import PREFIX, ServerSettings
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.studies import compare
 from vitviz.weights import save_checkpoint
@@ -64,7 +65,7 @@ def test_what_is_no_value_of_a_setting_is_refused_by_its_name(part: str, word: s
 
 
 def test_the_table_of_settings_has_them_all() -> None:
-    rows = table().splitlines()
+    rows = settings().splitlines()
     assert len(rows) == 2 + len(FIELDS)
     for (name, part), row in zip(FIELDS.items(), rows[2:], strict=True):
         assert row.startswith(f"| `{PREFIX}{name.upper()}` | ")
