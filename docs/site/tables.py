@@ -79,7 +79,7 @@ def settings() -> str:
         default = field.default
         if isinstance(default, ByteSize):
             default = default.human_readable(separator=" ")
-        shown = "" if default is None else f"`{default}`"
+        shown = "" if default is None else f"`{int(default) if isinstance(default, bool) else default}`"
         rows.append((f"`{PREFIX}{name.upper()}`", shown, str(field.description)))
     return _table(("variable", "default", "what it sets"), rows)
 

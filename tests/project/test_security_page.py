@@ -18,7 +18,8 @@ TESTS: dict[str, dict[str, list[str]]] = {
         "ui/server/test_routes.py": [
             "test_exactly_the_listed_routes_of_gradio_are_served",
             "test_every_other_route_is_answered_404_in_one_sentence",
-        ]
+        ],
+        "ui/test_journeys.py": ["test_the_page_works_whole_without_the_api"],
     },
     "No request makes a shared server fetch an address": {
         "ui/server/test_routes.py": [
@@ -227,6 +228,7 @@ TESTS: dict[str, dict[str, list[str]]] = {
             "test_a_list_of_other_files_opens_none",
             "test_a_clip_that_claims_to_be_huge_takes_no_memory",
             "test_a_clip_that_takes_too_long_is_ended",
+            "test_a_clip_of_hidden_frames_is_refused_before_they_take_time",
             "test_an_invalid_answer_of_a_child_is_not_believed",
         ]
     },

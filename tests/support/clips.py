@@ -133,3 +133,39 @@ def read_frames(path: Path) -> list[tuple[Fraction, np.ndarray]]:
     """The frames of a video, ``"height width channel"``, and their times in seconds."""
     with av.open(str(path)) as container:
         return [(frame.pts * frame.time_base, frame.to_ndarray(format="rgb24")) for frame in container.decode(video=0)]
+
+
+def hidden_clip(path: Path, hidden: int, shown: int, size: tuple[int, int] = (64, 48)) -> Path:
+    """Write a WebM clip in which so many frames that are never shown come before each that is."""
+    write_clip(path, 1, size)
+    with av.open(str(path)) as container:
+        frame = next(bytes(packet) for packet in container.demux(video=0) if packet.size)
+    # The bit that shows a frame (VP9 bitstream specification, section 6.2), of a frame of profile 0.
+    packets = ([bytes([frame[0] & ~2]) + frame[1:]] * hidden + [frame]) * shown
+
+    def element(name: str, content: bytes) -> bytes:
+        return bytes.fromhex(name) + (2**56 | len(content)).to_bytes(8, "big") + content
+
+    names = {
+        "4286": b"\1",
+        "42F7": b"\1",
+        "42F2": b"\4",
+        "42F3": b"\x08",
+        "4282": b"webm",
+        "4287": b"\2",
+        "4285": b"\2",
+    }
+    head = element("1A45DFA3", b"".join(element(*each) for each in names.items()))
+    video = element("E0", b"".join(element(n, s.to_bytes(2, "big")) for n, s in zip(("B0", "BA"), size, strict=True)))
+    track = element("D7", b"\1") + element("73C5", b"\1") + element("83", b"\1") + element("86", b"V_VP9") + video
+    body = element("1549A966", element("2AD7B1", (10**6).to_bytes(8, "big"))) + element(
+        "1654AE6B", element("AE", track)
+    )
+    for start in range(0, len(packets), 1000):
+        blocks = (
+            element("A3", b"\x81" + struct.pack(">h", at) + b"\x80" + each)
+            for at, each in enumerate(packets[start : start + 1000])
+        )
+        body += element("1F43B675", element("E7", start.to_bytes(8, "big")) + b"".join(blocks))
+    path.write_bytes(head + element("18538067", body))
+    return path

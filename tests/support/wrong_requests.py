@@ -6,8 +6,6 @@ from tests.server_client import form
 
 JSON_ROUTES = (
     "queue/join",
-    "cancel",
-    "reset",
     "call/models",
     "call/methods",
     "call/analyze",

@@ -32,6 +32,7 @@ from tests.ui.explorer.page_driver import made, small_app
 from vitviz import METHODS
 from vitviz.errors import VitvizError
 from vitviz.ui.pictures import EXAMPLES
+from vitviz.ui.server.settings import ServerSettings
 from vitviz.weights import BUNDLED
 
 STEPS = 8
@@ -181,10 +182,10 @@ def travel(browser: Browser, address: str, library: Library, seeds: Sequence[int
 
 
 @contextmanager
-def journeys_app() -> Iterator[tuple[str, Library]]:
+def journeys_app(server_settings: ServerSettings | None = None) -> Iterator[tuple[str, Library]]:
     """An app that starts with a small model, beside which the bundled one stands in the menu, and its answers."""
     model = made(24, 24, 0, 4)
-    with small_app(model) as app:
+    with small_app(model, server_settings) as app:
         yield app.address, Library(model)
 
 

@@ -129,7 +129,7 @@ def test_an_upload_is_known_by_its_address_too(service: AnalysisService, upload:
 def test_tools_without_their_package_are_refused_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADIO_MCP_SERVER", "True")
     monkeypatch.setattr(launch, "find_spec", lambda name: None)
-    app: Any = None
+    app: Any = SimpleNamespace(server_settings=ServerSettings())
     with pytest.raises(ConfigError, match=r"GRADIO_MCP_SERVER=true needs mcp: pip install 'gradio\[mcp\]>=6\.31,<7'"):
         launch.serve(app)
 

@@ -222,7 +222,12 @@ def test_an_id_that_was_never_given_opens_nothing(
         ("call/v2/maps", b"{}", 400, "/maps: 'id', 'maps' are missing"),
         ("call/nothing", b'{"data": []}', 404, "endpoint 'nothing': expected 'models', "),
         ("call/v2/nothing", b"{}", 404, "endpoint 'nothing': expected 'models', "),
-        ("queue/join", b'{"data": [], "fn_index": 9999, "session_hash": "page"}', 422, "fn_index = 9999"),
+        (
+            "queue/join",
+            b'{"data": [], "fn_index": 9999, "session_hash": "page"}',
+            422,
+            "endpoint 9999: expected 'models', ",
+        ),
         ("queue/join", b'{"data": [], "fn_index": 1}', 422, "session_hash = None: expected"),
     ],
 )

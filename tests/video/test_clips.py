@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.support.clips import UNEVEN, moving_frames, rotate_clip, write_clip, write_sound
+from tests.support.clips import UNEVEN, hidden_clip, moving_frames, rotate_clip, write_clip, write_sound
 from tests.support.example import ROOT
 from vitviz import ConfigError, ImageError
 from vitviz.images.code_points import KEY, CodePoints
@@ -508,3 +508,17 @@ def test_without_the_extra_the_error_names_it(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(ConfigError, match=r"a clip needs av: pip install 'av>=17'"):
         open_video(path)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "shown", "is_read"), [(1, 300, True), (4, 20, True), (4, 200, False), (300, 2, False)]
+)
+def test_a_clip_of_hidden_frames_is_refused_before_they_take_time(
+    opener: Opener, tmp_path: Path, hidden: int, shown: int, is_read: bool
+) -> None:
+    path = hidden_clip(tmp_path / "clip.webm", hidden, shown)
+    if not is_read:
+        assert "257 packets without a frame to show" in refusal(opener, path)
+        return
+    with opener(path) as clip:
+        assert len(frames_of(clip)) == shown

@@ -52,7 +52,8 @@ class App(gr.Server):
         # They come before Gradio's, so that those of the same path are never reached.
         self.router.routes.extend(page.routes)
         with gr.Blocks(title="vitviz", mode="server", analytics_enabled=False) as self.blocks:
-            publish(self.blocks, handlers.service)
+            if server_settings.api:
+                publish(self.blocks, handlers.service)
         self.blocks._queue.sleep_when_free = EVENT_SECONDS
         self.blocks._queue.progress_update_sleep_when_free = PROGRESS_SECONDS
         forbid_fetching()
@@ -77,6 +78,8 @@ class App(gr.Server):
             "enable_monitoring": False,
             "run_history": False,
         }
+        if not self.server_settings.api:
+            options["mcp_server"] = False
         return self.get_blocks().launch(_app=self, **{**defaults, **options})
 
 

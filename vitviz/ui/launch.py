@@ -42,7 +42,7 @@ def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any)
     """
     host, port = listening_address(options.pop("server_name", None), options.pop("server_port", None))
     # Gradio would end with a traceback.
-    if os.environ.get(MCP, "").lower() == "true" and find_spec("mcp") is None:
+    if os.environ.get(MCP, "").lower() == "true" and find_spec("mcp") is None and demo.server_settings.api:
         raise ConfigError(needs(f"{MCP}=true", "mcp"))
     # It logs what a client sends.
     logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)

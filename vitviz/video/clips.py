@@ -57,8 +57,9 @@ STILL_BRANDS = (b"ftypavif", b"ftypavis", b"ftypheic", b"ftypheix", b"ftypmif1",
 MIN_SIDE = 2
 # Some programs give frames that follow each other at once one time, rounded.
 SAME_TICKS = TICKS_PER_SECOND // 1000
-# A decoder may wait for some packets, or for the first frame that needs no other; hidden frames take time.
-MAX_SILENT_PACKETS = 256
+# A decoder may wait for some packets, or for the first frame that needs no other. Hidden frames take time: a clip has
+# few, and at most two packets for a frame, one for each field.
+MAX_SILENT_PACKETS, PACKETS_A_FRAME = 256, 2
 # Frames a second if the header states no rate.
 DEFAULT_RATE = Fraction(25)
 # A clip that does not say how its colours are stored is read as by browsers: from so many rows on as HD video, by
@@ -257,7 +258,7 @@ class OpenClip:
                     return
                 self._check_count(index + 1)
                 yield index, ticks, frame
-                index, last_ticks, silent = index + 1, ticks, 0
+                index, last_ticks, silent = index + 1, ticks, max(0, silent - PACKETS_A_FRAME)
         self._check_end(index, last_ticks)
 
     def _ticks(self, index: int, last_ticks: int, frame: Any) -> int:

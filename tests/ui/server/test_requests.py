@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -78,6 +79,22 @@ def test_every_wrong_body_is_told_in_a_sentence(served: RunningApp, silent: None
     for content in (b"", b"{", b"\xff\xfe", b"{meow}", b'{"data": [' + b"9" * 5000 + b"]}", b'"\\', b"]", b'{"a": "'):
         answer = post(served.port, f"/gradio_api/{route}", content)
         assert is_sentence(answer), (content, answer)
+
+
+@pytest.mark.parametrize("route", ["cancel", "reset"])
+def test_wrong_fields_of_a_cancelled_call_are_gradios_to_name(served: RunningApp, silent: None, route: str) -> None:
+    for value in ({"x": 1}, [], None, 5, {"event_id": 5}, {"event_id": "a", "session_hash": 5, "fn_index": True}):
+        answer = post(served.port, f"/gradio_api/{route}", json.dumps(value).encode())
+        assert answer.status in (200, 422) and len(answer.body) < 900, (value, answer)
+    assert is_sentence(post(served.port, f"/gradio_api/{route}", b"{"))
+
+
+def test_json_of_any_depth_gets_a_sentence(served: RunningApp, silent: None) -> None:
+    """Also what Python reads, and cannot write again."""
+    for depth in range(100, sys.getrecursionlimit() + 100, 20):
+        content = b'{"data": ' + b"[" * depth + b"]" * depth + b"}"
+        for route in ("call/methods", "call/v2/maps"):
+            assert is_sentence(post(served.port, f"/gradio_api/{route}", content)), depth
 
 
 def test_an_event_of_the_page_with_wrong_values_logs_no_line_of_them(
@@ -274,7 +291,7 @@ async def test_one_visitor_has_so_many_requests_under_way_and_the_next_wait() ->
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    blocks: Any = SimpleNamespace(mcp_server=None)
+    blocks: Any = SimpleNamespace(mcp_server=None, fns={})
     under_way = UnderWay(at_once=4, most=10)
     door: Any = RequestFilter(app, blocks, HostRules.of(), under_way, Folder(), 0)
 

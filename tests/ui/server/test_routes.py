@@ -19,7 +19,7 @@ from tests.support.api_calls import PLAIN
 from tests.support.waiting import HANG_SECONDS
 from vitviz.errors.kinds import ImageError
 from vitviz.system.strangers import JSON_BYTES, TOOL_BYTES
-from vitviz.ui.server.routes import ROUTES, TOOL_ROUTES, Body, find_route
+from vitviz.ui.server.routes import API_ROUTES, ROUTES, TOOL_ROUTES, Body, find_route
 
 pytestmark = pytest.mark.process
 VALUES = {"path": "index.js", "session_hash": SESSION, "api_name": "models", "event_id": SESSION}
@@ -84,7 +84,7 @@ def test_exactly_the_listed_routes_of_gradio_are_served(served: RunningApp) -> N
 
 def test_every_row_of_the_table_is_a_route(served: RunningApp) -> None:
     found = [(method, filled(path)) for method, path in gradio_routes(served.app.routes)]
-    assert [row for row in ROUTES if not any(row.matches(*each) for each in found)] == []
+    assert [row for row in (*ROUTES, *API_ROUTES) if not any(row.matches(*each) for each in found)] == []
 
 
 def test_every_other_route_is_answered_404_in_one_sentence(served: RunningApp) -> None:
@@ -145,7 +145,7 @@ def test_the_routes_for_tools_are_there_only_where_tools_are() -> None:
 
 
 def test_a_row_says_why_it_is_there_and_how_large_its_body_may_be() -> None:
-    for row in (*ROUTES, *TOOL_ROUTES):
+    for row in (*ROUTES, *API_ROUTES, *TOOL_ROUTES):
         assert row.reason and (row.body is Body.NONE) == ("POST" not in row.methods)
         assert row.max_bytes in {Body.NONE: 0, Body.JSON: JSON_BYTES, Body.TOOL: TOOL_BYTES, Body.UPLOAD: None}.values()
 

@@ -52,6 +52,7 @@ FIELDS = ServerSettings.model_fields
 NO_NUMBERS = ["0", "-1", "many", "1e9", "nan", "inf", "٣", "9" * 40]
 # Names of hosts and origins are the operator's affair.
 NO_VALUES = {"hosts": [], "frames": [], "shared": ["2", "-1", "many", "nan"]}
+NO_VALUES["api"] = NO_VALUES["shared"]
 
 
 @pytest.mark.parametrize(

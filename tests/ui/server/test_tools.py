@@ -16,14 +16,14 @@ def test_a_picture_in_a_call_is_kept_as_an_upload(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     folder = Folder()
     url = f"data:image/png;base64,{b64encode(b'picture').decode()}"
-    arguments = {"image": url, "maps": [{"like": "data:,a%20b"}, "data:x;base64,abc"], "model": "data"}
+    arguments = {"image": url, "maps": [{"like": "data:,a%20b"}, {"like": "data:x;base64,abc"}], "model": "data"}
     call = {"method": "tools/call", "params": {"name": "analyze", "arguments": arguments}, "id": 1}
     found = with_uploads(call, folder)
     replaced = found["params"]["arguments"]
-    addresses = [replaced["image"], replaced["maps"][0]["like"], replaced["maps"][1]]
+    addresses = [replaced["image"], *(each["like"] for each in replaced["maps"])]
     kept = [upload_of({"path": address}).path.read_bytes() for address in addresses]
     assert kept == [b"picture", b"a b", b""]
     found["params"]["arguments"] = arguments
     assert found == call
-    for other in ({"method": "tools/list"}, [1], {"params": [1]}, {"params": {"name": url}}):
+    for other in ({"method": "tools/list"}, [1], {"params": [1]}, {"params": {"name": "data"}}, 5, None):
         assert with_uploads(other, folder) == other

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from vitviz.errors.kinds import LimitError, VitvizError
+from vitviz.ui.server.bodies import NOT_JSON
 from vitviz.ui.server.log import INTERNAL_ERROR
 from vitviz.ui.server.rule import RequestError
 
@@ -28,6 +29,9 @@ def explained(error: BaseException) -> tuple[int, str]:
     if isinstance(error, VitvizError):
         # What a visitor sends and there is no room for.
         return 507 if isinstance(error, LimitError) else 400, str(error)
+    # JSON that Python reads, and nests too deeply to be written again.
+    if isinstance(error, RecursionError):
+        return 400, NOT_JSON
     if isinstance(error, OSError) and error.errno in DISK_FULL:
         return 507, "this server has no room for it now"
     return 500, INTERNAL_ERROR

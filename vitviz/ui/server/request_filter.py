@@ -25,7 +25,7 @@ from vitviz.ui.server.bodies import (
     read_json,
     replayed,
 )
-from vitviz.ui.server.calls import CALL, check_fields, checked_call, session_of
+from vitviz.ui.server.calls import CALL, checked_call, session_of
 from vitviz.ui.server.explanations import explained
 from vitviz.ui.server.files import Folder
 from vitviz.ui.server.headers import ResponseHeaders
@@ -83,7 +83,7 @@ class RequestFilter:
         answer = _Answer(send, path, self._headers)
         route: Route | None = None
         try:
-            route = find_route(scope["method"], path, tools=self._blocks.mcp_server)
+            route = find_route(scope["method"], path, api=bool(self._blocks.fns), tools=self._blocks.mcp_server)
             if route is None:
                 raise RequestError(404, NO_ROUTE)
             scope = {**self._rules.admit(scope), "path": path}
@@ -147,8 +147,6 @@ class RequestFilter:
                 value, session = checked_call(self._blocks, scope["path"], value)
                 expect = stack.enter_context(self._unread_replies.asking(_visitor(scope), scope))
                 answer.when_accepted = lambda event: expect(session or event)
-            else:
-                check_fields(scope["path"], value)
             content = json.dumps(value).encode()
             headers = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
             headers.append((b"content-length", str(len(content)).encode()))

@@ -77,10 +77,13 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(POST, "/(?:run|end)", "what takes long on the page, and its end", Body.JSON, JSON_BYTES),
     Route(READ, r"/robots\.txt", "crawlers ask for it"),
+    Route(GET, f"{PREFIX}/startup-events", "Gradio starts its queue by it, once, when it listens"),
+)
+# Served for programs, unless the operator leaves them out.
+API_ROUTES: tuple[Route, ...] = (
     Route(GET, "/config/?", "Gradio's clients"),
     Route(GET, f"{PREFIX}/info/?", "Gradio's clients read the types of the endpoints"),
     Route(GET, f"{PREFIX}/app_id", "Gradio's clients ask whether the server was started again"),
-    Route(GET, f"{PREFIX}/startup-events", "Gradio starts its queue by it, once, when it listens"),
     Route(POST, UPLOAD, "uploads of Gradio's clients", Body.UPLOAD, None),
     Route(READ, f"{re.escape(FILE)}.+", "uploads and files that the app has made", is_short=True),
     Route(POST, JOIN, "calls by Gradio's clients", Body.JSON, JSON_BYTES, is_short=True),
@@ -98,14 +101,15 @@ TOOL_ROUTES: tuple[Route, ...] = (
 )
 
 
-def find_route(method: str, path: str, *, tools: bool = False) -> Route | None:
+def find_route(method: str, path: str, *, api: bool = True, tools: bool = False) -> Route | None:
     """The route that serves a request, or None.
 
     Args:
         method, path: of the request; the path is decoded and lies below the app's root.
-        tools: whether the app serves MCP.
+        api, tools: whether the app serves programs, and MCP.
     """
     # No name of the app has a control character, and C libraries end a path at NUL.
     if any(character < " " or character == "\x7f" for character in path):
         return None
-    return next((route for route in (*ROUTES, *(TOOL_ROUTES if tools else ())) if route.matches(method, path)), None)
+    routes = (*ROUTES, *(API_ROUTES if api else ()), *(TOOL_ROUTES if tools else ()))
+    return next((route for route in routes if route.matches(method, path)), None)

@@ -95,6 +95,10 @@ class ServerSettings(BaseModel):
         description="`1`: strangers use the app, `0`: its owner alone, who may then open checkpoints in the page; if "
         "unset, `1` where it listens beyond this machine, is a Space, has a tunnel of Gradio's or a trusted proxy",
     )
+    api: bool = Field(
+        default=True,
+        description="`0` leaves out the [endpoints for programs](app.md#the-api), MCP among them; the page needs none",
+    )
     device_models: Annotated[tuple[Annotated[str, AfterValidator(_menu_name)], ...] | None, BETWEEN_COMMAS] = Field(
         default=None,
         description="models that visitors may [run on their own device](no-server.md#from-the-app), to which their "
