@@ -24,7 +24,7 @@ MOST = {
     "models": 2670,
     "system": 134,
     "training": 430,
-    "ui": 3425,
+    "ui": 3465,
     "video": 600,
     "visualization": 900,
     "vitviz": 200,

@@ -30,9 +30,10 @@ from vitviz.ui import facts, page_routes
 from vitviz.ui.explorer.app import static_version
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.image_bytes import as_png
-from vitviz.ui.packs import pack
+from vitviz.ui.packs import features_packs, pack
 from vitviz.ui.page_routes import PageRoutes
 from vitviz.ui.previews import Previews
+from vitviz.ui.server import explorer_files
 from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.explanations import HANDLERS
 from vitviz.ui.service import AnalysisService
@@ -180,6 +181,25 @@ def test_a_file_of_an_analysis_is_fetched_once(client: TestClient, uid: str, ana
     for name in ("layer 0", "seen.webp"):
         gone = client.get(f"/files/theirs/{name}")
         assert (gone.status_code, gone.json()) == (410, {"expired": True})
+
+
+def test_one_pass_writes_the_features_of_all_layers(
+    client: TestClient, uid: str, analysis: Analysis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = dict(features_packs(analysis, "features 0"))
+    passes = []
+
+    def counted(*arguments: Any) -> Any:
+        passes.append(arguments)
+        return features_packs(*arguments)
+
+    monkeypatch.setattr(explorer_files, "features_packs", counted)
+    for name in (*expected, "features 1"):
+        found = client.get(f"/files/{uid}/{name}")
+        assert (found.status_code, found.content) == (200, expected[name])
+    assert len(passes) == 1
+    wrong = client.get(f"/files/{uid}/features 9")
+    assert wrong.status_code == 400 and "'features 0' to 'features 2'" in wrong.json()["failed"]
 
 
 def test_a_quick_map_comes_at_once_and_another_is_a_run(client: TestClient, uid: str, analysis: Analysis) -> None:

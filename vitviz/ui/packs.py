@@ -14,6 +14,9 @@ layer          `bias`       `"head query key"`    float16, added to the scores; 
 rollout        `rows`       `"query key"`         float16, each token's attention rollout times the number of tokens
 opening        `rows`       `"layer head key"`    float16, attention of the square with which a page opens, times the
                                                   number of tokens; it comes with the facts of its picture
+features N     `vectors`    `"patch channel"`     float16, the tokens of the patches after layer N, each of length 1
+features       `vectors`    `"patch channel"`     the same of the layer that finds places again best; the metadata has
+                                                  its number as ``layer``
 map NAME       `values`     `"token"`             float32, the map of a method; NaN for tokens without a value
 probe          by name      any                   float32, the measurements of a probe; NaN where there is none
 =============  ===========  ====================  =================================================================
@@ -28,10 +31,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from einops import einsum
 from safetensors.torch import save
 
@@ -43,12 +47,14 @@ from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution import Method
 from vitviz.attribution.methods import Computer
 from vitviz.attribution.rollout import rollout_matrix
-from vitviz.errors.kinds import QueryError
+from vitviz.errors.kinds import MethodError, QueryError
 from vitviz.evaluation.probes import Findings
+from vitviz.features import layer_scores
+from vitviz.features.vectors import layer_vectors
 
 # The rollout of more tokens takes seconds, and more memory than the page has for it.
 MAX_ROLLOUT_TOKENS = 1600
-ROLLOUT = "rollout"
+ROLLOUT, FEATURES = "rollout", "features"
 _LAYER = re.compile(r"layer (\d{1,4})", re.ASCII)
 
 
@@ -140,6 +146,31 @@ def rollout_pack(trace: AttentionTrace) -> bytes:
 def rows_pack(trace: AttentionTrace, query: Query) -> bytes:
     """The attention of one token in every layer and head, with which a page opens: ``"layer head token"``."""
     return save({"rows": _half(trace.rows(query) * trace.layout.token_count).cpu().contiguous()})
+
+
+def feature_names(trace: AttentionTrace) -> list[str]:
+    """The files of features of a trace by layer."""
+    return [f"{FEATURES} {layer}" for layer in range(trace.layers)]
+
+
+def features_packs(analysis: Analysis, name: str) -> Iterator[tuple[str, bytes]]:
+    """The file of this name and, of numbered ones, those of all layers, which the same pass computes.
+
+    Raises:
+        QueryError: there is no such layer.
+        MethodError: the tokens cannot be read between the layers of a watched module, or not all of them are finite.
+        LimitError: the machine does not have enough free memory.
+    """
+    trace, best = analysis.trace, layer_scores(analysis.model).best if name == FEATURES else None
+    if name not in (FEATURES, *(names := feature_names(trace))):
+        raise QueryError(f"file {name[:40]!r}: this picture has {names[0]!r} to {names[-1]!r}")
+    for layer, tokens in enumerate(layer_vectors(analysis.network, analysis.prepared.pixels, "tokens", trace)):
+        if best in (None, layer):
+            vectors = F.normalize(precise(tokens[trace.layout.prefix_count :]), dim=1)
+            if not vectors.isfinite().all():
+                raise MethodError(f"tokens after layer {layer}: expected finite numbers, of which one can compare two")
+            content = save({"vectors": vectors.half().cpu().contiguous()}, {"layer": str(layer)})
+            yield name if best == layer else names[layer], content
 
 
 def map_file(analysis: Analysis, method: Method, parameters: Mapping[str, Any], token_map: TokenMap) -> bytes:

@@ -30,6 +30,7 @@ from vitviz.ui.holdings import Bound, Holdings
 from vitviz.ui.hosting import forward
 from vitviz.ui.models import ModelChoice, Origin, source_of
 from vitviz.ui.normalize import resolution_step
+from vitviz.ui.packs import FEATURES
 from vitviz.ui.pictures import Pictures, Upload, example_of
 from vitviz.ui.progress_reports import ExpiredError, ProgressReport, Report, no_report, under_title
 from vitviz.ui.served_models import Models
@@ -48,8 +49,8 @@ Result = TypeVar("Result")
 ModelInput = tuple[Encoder, PreparedImage, tuple[int, int], int, float]
 """A picture as a model's input, its size, the operations of its analysis, and :attr:`Origin.hidden_share`."""
 CANVAS_SIDE = 900
-# A backward pass costs as much as two forward passes.
-GRADIENT_PASSES = 3
+# A backward pass costs as much as two forward passes; of twelve, the layer follows that finds places again best.
+GRADIENT_PASSES, SCORED_PASSES = 3, 13
 NO_WORDS = "This model reads texts, not classes: write what the map is about, or choose a picture to compare with"
 NO_TARGET = "This model has no classifier, so no map can be about a class: choose a picture to compare with"
 
@@ -237,7 +238,8 @@ class AnalysisService:
             "fit": origin.fit,
             "resolution": origin.pixels,
         }
-        return await self.explorer_files.file(analysis, name, origin.upload, source)
+        passes = self.pass_line(analysis, SCORED_PASSES if name == FEATURES else 1)
+        return await self.explorer_files.file(analysis, name, origin.upload, source, passes)
 
     def line(self, analysis: Analysis, method: Method) -> Line:
         """The line of a method's maps."""

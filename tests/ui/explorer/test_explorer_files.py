@@ -20,7 +20,7 @@ from tests.support.example import EXAMPLE
 from tests.support.map_contents import metadata_of
 from vitviz import METHODS, Analysis, AttentionTrace, Model, QueryError, VisionTransformer
 from vitviz.ui.explorer.saved_page import whole_page
-from vitviz.ui.packs import MAX_ROLLOUT_TOKENS, file_names, map_file, pack
+from vitviz.ui.packs import MAX_ROLLOUT_TOKENS, features_packs, file_names, map_file, pack
 
 # Of a product of two factors, each rounded to eleven bits.
 ROUNDING = 2**-10 + 2**-22
@@ -183,3 +183,25 @@ def test_the_whole_page_of_a_base_model_is_under_twelve_megabytes(make_model: Ca
     assert analysis.trace.layout.token_count == 197
     layer, page = len(pack(analysis.trace, "layer 0")) * 4 / 3, len(whole_page(analysis))
     assert page + 11 * layer < 12e6
+
+
+def test_features_are_those_of_the_library_at_length_one(analysis: Analysis) -> None:
+    """One pass writes all layers; the file without a number is that of the layer that the library chooses."""
+    last = analysis.trace.layers - 1
+    files = dict(features_packs(analysis, "features 2"))
+    assert list(files) == [f"features {layer}" for layer in range(last + 1)]
+    prefix = analysis.trace.layout.prefix_count
+    for layer in (0, last):
+        expected = analysis.features(layer).unit[prefix:]
+        found = load(files[f"features {layer}"])["vectors"]
+        assert found.dtype == torch.float16 and found.shape == expected.shape
+        torch.testing.assert_close(found.float(), expected, atol=2**-12, rtol=2**-11)
+    [(name, content)] = features_packs(analysis, "features")
+    best = analysis.features().layer
+    assert (name, metadata_of(content)["layer"]) == ("features", str(best))
+    torch.testing.assert_close(load(content), load(files[f"features {best}"]))
+    for wrong in (f"features {last + 1}", "features 01", "features -1", "features1"):
+        with pytest.raises(
+            QueryError, match=re.escape(f"'{wrong}': this picture has 'features 0' to 'features {last}'")
+        ):
+            list(features_packs(analysis, wrong))

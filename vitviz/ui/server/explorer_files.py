@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from vitviz.analysis.analysis import Analysis
 from vitviz.ui.explorer.saved_page import page_parts
 from vitviz.ui.image_bytes import as_webp
-from vitviz.ui.packs import pack
+from vitviz.ui.packs import FEATURES, feature_names, features_packs, pack
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import Report
 from vitviz.ui.server.decoding import UploadedPictures
@@ -34,9 +34,9 @@ class ExplorerFiles:
     def __init__(self, uploaded: UploadedPictures, folder: Folder, long: Line, quick: Line) -> None:
         self._uploaded, self._folder, self._long, self._quick = uploaded, folder, long, quick
         self._paths: WeakKeyDictionary[Analysis, dict[str, Path]] = WeakKeyDictionary()
-        self._writing: Once[Path] = Once()
+        self._writing: Once[dict[str, Path]] = Once()
 
-    async def file(self, analysis: Analysis, name: str, upload: Upload, source: dict[str, Any]) -> Path:
+    async def file(self, analysis: Analysis, name: str, upload: Upload, source: dict[str, Any], passes: Line) -> Path:
         """A file of an analysis, written if it is not there.
 
         Args:
@@ -45,6 +45,7 @@ class ExplorerFiles:
             upload: the picture.
             source: ``source``, ``name``, ``fit`` and ``resolution`` of
                 :func:`vitviz.ui.explorer.saved_page.page_parts`.
+            passes: where features wait, which the model computes again.
 
         Raises:
             QueryError: there is no such file.
@@ -52,14 +53,21 @@ class ExplorerFiles:
             LimitError: the disk or the memory is full.
         """
         paths = self._paths.setdefault(analysis, {})
+        # One pass writes the features of all layers.
+        work = "features by layer" if name in feature_names(analysis.trace) else name
         if name not in paths or not paths[name].exists():
 
-            async def write(report: Report) -> Path:
-                return await self._written(analysis, name, upload, source)
+            async def write(report: Report) -> dict[str, Path]:
+                if work.startswith(FEATURES):
+                    return await passes.run(lambda _: self._features(analysis, name))
+                return {name: await self._written(analysis, name, upload, source)}
 
-            paths[name] = await self._writing.get((id(analysis), name), write)
+            paths |= await self._writing.get((id(analysis), work), write)
         self._folder.find(paths[name])
         return paths[name]
+
+    def _features(self, analysis: Analysis, name: str) -> dict[str, Path]:
+        return {each: self._keep(content) for each, content in features_packs(analysis, name)}
 
     async def _written(self, analysis: Analysis, name: str, upload: Upload, source: dict[str, Any]) -> Path:
         if name == PICTURE:
