@@ -75,6 +75,8 @@ TESTS: dict[str, dict[str, list[str]]] = {
         "ui/server/test_unread_replies.py": [
             "test_one_visitor_has_so_many_calls_and_another_has_their_own",
             "test_answers_that_nobody_reads_are_dropped",
+            "test_of_answers_that_were_read_gradio_keeps_nothing_for_ever",
+            "test_unread_answers_of_others_cost_nobody_theirs",
         ],
     },
     "Visitors are served in turn": {

@@ -115,12 +115,6 @@ def test_an_event_of_the_page_with_wrong_values_logs_no_line_of_them(
     assert "forged" not in printed and "secret" not in printed and "Traceback" not in printed
 
 
-def test_what_is_no_json_by_its_header_is_not_read_as_such(served: RunningApp, silent: None) -> None:
-    for kind in ("text/plain", "application/x-www-form-urlencoded", EDGE, ""):
-        answer = post(served.port, "/map", b"{}", kind=kind)
-        assert (answer.status, answer.detail[:13]) == (415, "expected JSON")
-
-
 @pytest.mark.parametrize("route", ["gradio_api/queue/join", "gradio_api/call/v2/maps", "run"])
 def test_a_large_body_is_refused_before_it_is_there(served: RunningApp, silent: None, route: str) -> None:
     kind, target = "Content-Type: application/json", f"/{route}"
@@ -291,7 +285,7 @@ async def test_one_visitor_has_so_many_requests_under_way_and_the_next_wait() ->
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    blocks: Any = SimpleNamespace(mcp_server=None, fns={})
+    blocks: Any = SimpleNamespace(mcp_server=None, fns={}, _queue=SimpleNamespace())
     under_way = UnderWay(at_once=4, most=10)
     door: Any = RequestFilter(app, blocks, HostRules.of(), under_way, Folder(), 0)
 

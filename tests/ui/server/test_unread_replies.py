@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import select
 import socket
-import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.server_client import RunningApp, exchange, post, request_head
-from tests.support.waiting import HANG_SECONDS, until, wait_until
+from tests.support.waiting import HANG_SECONDS, wait_until
 from vitviz.system.strangers import MAX_UNREAD, REPLY_SECONDS
 from vitviz.ui.server import unread_replies
 from vitviz.ui.server.routes import PREFIX
@@ -24,15 +24,16 @@ pytestmark = pytest.mark.process
 
 
 @pytest.fixture
-def is_over(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Whether the time is over for which replies are kept."""
-    found = threading.Event()
+def later(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """What is done once the time is over for which replies are kept."""
+    found: list[Callable[[], None]] = []
 
-    async def sleep(seconds: float) -> None:
+    def call_later(seconds: float, function: Callable[..., None], *arguments: str) -> None:
         assert seconds == REPLY_SECONDS
-        await until(found.is_set)
+        found.append(partial(function, *arguments))
 
-    monkeypatch.setattr(unread_replies, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))
+    loop = SimpleNamespace(get_running_loop=lambda: SimpleNamespace(call_later=call_later))
+    monkeypatch.setattr(unread_replies, "asyncio", loop)
     return found
 
 
@@ -49,17 +50,57 @@ def call(served: RunningApp, address: str = "127.0.0.9") -> tuple[int, dict[str,
     return answer.status, json.loads(answer.body)
 
 
-def test_answers_that_nobody_reads_are_dropped(served: RunningApp, is_over: threading.Event, unread: int) -> None:
-    counts = served.app.middleware_stack._unread_replies.counts
+def kept(served: RunningApp) -> list[str]:
+    """The sessions of which Gradio keeps something."""
+    queue = served.demo._queue
+    return [*queue.pending_messages_per_session, *queue.pending_event_ids_session]
+
+
+def test_answers_that_nobody_reads_are_dropped(
+    served: RunningApp, later: list[Callable[[], None]], unread: int
+) -> None:
     for _ in range(2):
         found = [call(served) for _ in range(unread)]
         assert {status for status, _ in found} == {200} and call(served)[0] == 429
-        is_over.set()
-        wait_until(lambda: not counts["127.0.0.9"])
-        is_over.clear()
-    events = [answer["event_id"] for _, answer in found]
+        events = {answer["event_id"] for _, answer in found}
+        wait_until(lambda: not served.demo._queue.event_ids_to_events)
+        assert events <= set(kept(served))
+        while later:
+            later.pop()()
+        assert not events & set(kept(served))
+
+
+def test_of_answers_that_were_read_gradio_keeps_nothing_for_ever(
+    served: RunningApp, later: list[Callable[[], None]]
+) -> None:
+    before = kept(served)
+    for number in range(3):
+        status, answer = call(served, "127.0.0.13")
+        assert status == 200
+        assert b"complete" in fetched(served, f"call/methods/{answer['event_id']}")
+        assert joined(served, "again", "127.0.0.13") == 200
+        assert b"process_completed" in fetched(served, "queue/data?session_hash=again")
+        # The first of a session ends when others of it are unread.
+        assert joined(served, f"other{number}", "127.0.0.13") == 200
+    assert len(kept(served)) > len(before)
+    later.pop(1)()
+    assert joined(served, "again", "127.0.0.13") == 200
+    later.pop(4)()
+    assert b"process_completed" in fetched(served, "queue/data?session_hash=again")
+    while later:
+        later.pop()()
+    assert kept(served) == before
+
+
+def test_unread_answers_of_others_cost_nobody_theirs(served: RunningApp) -> None:
+    """However many: Gradio's own store lets go of the oldest of 2,000 sessions."""
+    assert joined(served, "patient", "127.0.0.14") == 200
     messages = served.demo._queue.pending_messages_per_session
-    wait_until(lambda: all(event not in messages or messages[event].empty() for event in events))
+    for number in range(5000):
+        messages[f"silent-{number}"] = None
+    assert b"process_completed" in fetched(served, "queue/data?session_hash=patient")
+    for number in range(5000):
+        del messages[f"silent-{number}"]
 
 
 def test_one_visitor_has_so_many_calls_and_another_has_their_own(served: RunningApp) -> None:

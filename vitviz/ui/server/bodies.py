@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -29,11 +28,10 @@ class LimitedBody:
     Args:
         receive: of the server.
         max_bytes: the largest body.
-        advice: an alternative, at the end of the message.
     """
 
-    def __init__(self, receive: Receive, max_bytes: int, advice: str = "") -> None:
-        self._receive, self._max_bytes, self._advice = receive, max_bytes, advice
+    def __init__(self, receive: Receive, max_bytes: int) -> None:
+        self._receive, self._max_bytes = receive, max_bytes
         self.received_bytes, self._begun = 0, time.monotonic()
         self.is_complete = False
         self.is_disconnected = False
@@ -46,7 +44,7 @@ class LimitedBody:
             RequestError: the body is too large with them.
         """
         if self.received_bytes + nbytes > self._max_bytes:
-            self.error = RequestError(413, f"the body has more than {self._max_bytes:,} bytes{self._advice}")
+            self.error = RequestError(413, f"the body has more than {self._max_bytes:,} bytes")
             raise self.error
 
     async def __call__(self) -> Message:
@@ -103,17 +101,3 @@ def replayed(content: bytes, receive: Receive) -> Receive:
         return messages.pop() if messages else await receive()
 
     return next_message
-
-
-def declared_bytes(scope: Scope) -> int:
-    """The Content-Length of a request; 0 if it states none.
-
-    Raises:
-        RequestError: it is no number.
-    """
-    lengths = {value for name, value in scope["headers"] if name == b"content-length"}
-    if not lengths:
-        return 0
-    if len(lengths) > 1 or re.fullmatch(rb"\d{1,18}", min(lengths)) is None:
-        raise RequestError(400, "Content-Length: expected one number")
-    return int(min(lengths))

@@ -21,7 +21,6 @@ from vitviz.ui.server.bodies import (
     Receive,
     Scope,
     Send,
-    declared_bytes,
     read_json,
     replayed,
 )
@@ -31,7 +30,7 @@ from vitviz.ui.server.files import Folder
 from vitviz.ui.server.headers import ResponseHeaders
 from vitviz.ui.server.hosts import HostRules, visitor_key
 from vitviz.ui.server.log import LOGGER, place_of
-from vitviz.ui.server.routes import EVENT_STREAM, JOIN, PREFIX, UPLOAD, Body, Route, find_route
+from vitviz.ui.server.routes import EVENT_STREAM, JOIN, PREFIX, Body, Route, find_route
 from vitviz.ui.server.rule import RequestError, UnderWay
 from vitviz.ui.server.tools import with_uploads
 from vitviz.ui.server.unread_replies import UnreadReplies
@@ -67,15 +66,11 @@ class RequestFilter:
         self._app, self._blocks, self._rules, self._under_way, self._folder = app, blocks, rules, under_way, folder
         self._max_upload_bytes = max_upload_bytes
         self._headers = ResponseHeaders(rules.frames)
-        self._unread_replies = UnreadReplies(app)
+        self._unread_replies = UnreadReplies(blocks._queue)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-        elif scope["type"] == "http":
-            await self._serve(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1000})
+        serve = self._serve if scope["type"] == "http" else self._app
+        await serve(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = _path(scope)
@@ -108,11 +103,10 @@ class RequestFilter:
 
     def _body(self, scope: Scope, route: Route, receive: Receive) -> LimitedBody:
         """The body of a request, refused if its declared length is too large."""
-        if route.max_bytes is None:
-            body = LimitedBody(receive, self._max_upload_bytes + FORM_BYTES)
-        else:
-            body = LimitedBody(receive, route.max_bytes, f"; files go to {UPLOAD}")
-        body.expect(declared_bytes(scope))
+        most = self._max_upload_bytes + FORM_BYTES if route.max_bytes is None else route.max_bytes
+        body = LimitedBody(receive, most)
+        # The server itself has checked that it is a number.
+        body.expect(int(dict(scope["headers"]).get(b"content-length", 0)))
         return body
 
     async def _pass(self, scope: Scope, route: Route, body: LimitedBody, receive: Receive, answer: _Answer) -> None:
@@ -136,8 +130,6 @@ class RequestFilter:
         self, scope: Scope, route: Route, body: LimitedBody, receive: Receive, answer: _Answer
     ) -> None:
         """Read JSON, check it, and pass it on."""
-        if route.body is Body.JSON and not _is_json(scope):
-            raise RequestError(415, "expected JSON, with the header Content-Type: application/json")
         value = await read_json(body)
         with ExitStack() as stack:
             if route.body is Body.TOOL:
@@ -145,8 +137,8 @@ class RequestFilter:
                 value = await asyncio.to_thread(with_uploads, value, self._folder)
             elif CALL.fullmatch(scope["path"]):
                 value, session = checked_call(self._blocks, scope["path"], value)
-                expect = stack.enter_context(self._unread_replies.asking(_visitor(scope), scope))
-                answer.when_accepted = lambda event: expect(session or event)
+                expect = stack.enter_context(self._unread_replies.asking(_visitor(scope)))
+                answer.when_accepted = lambda event: expect(session or event, event)
             content = json.dumps(value).encode()
             headers = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
             headers.append((b"content-length", str(len(content)).encode()))
@@ -219,11 +211,6 @@ def _path(scope: Scope) -> str:
 
 def _visitor(scope: Scope) -> str:
     return visitor_key(scope["client"][0] if scope["client"] else "")
-
-
-def _is_json(scope: Scope) -> bool:
-    content_types = [value for name, value in scope["headers"] if name == b"content-type"]
-    return len(content_types) == 1 and b"json" in content_types[0]
 
 
 def _answer_key(scope: Scope) -> str:

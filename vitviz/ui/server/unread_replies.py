@@ -1,19 +1,17 @@
 """Limits on answers to programs that nobody reads: how many a visitor may have, and how long they are kept.
 
-Gradio itself computes every request and keeps each answer until somebody reads it.
+Gradio itself computes every request, keeps each answer until somebody reads it, and of every session a little for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from urllib.parse import urlencode
+from contextlib import contextmanager
+from typing import Any
 
 from vitviz.system.strangers import MAX_UNREAD, REPLY_SECONDS
-from vitviz.ui.server.bodies import App, Message, Scope
-from vitviz.ui.server.routes import EVENT_STREAM
 from vitviz.ui.server.rule import RequestError
 
 
@@ -21,65 +19,65 @@ class UnreadReplies:
     """Tracks who reads their answers, refuses visitors with too many, and drops the rest. For one event loop.
 
     Args:
-        app: Gradio.
+        queue: Gradio's.
     """
 
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, queue: Any) -> None:
+        self._queue = queue
+        # By itself, it would let go of the oldest of 2,000 sessions, whoever's that is.
+        queue.pending_messages_per_session = {}
         self.counts: Counter[str] = Counter()
-        # What ends once somebody reads, by the session of a client, or the event of a call by plain HTTP.
-        self._unread: dict[str, ExitStack] = {}
+        # Whose answers nobody reads, by the session of a client; a call by plain HTTP is a session of its own.
+        self._unread: defaultdict[str, list[str]] = defaultdict(list)
         # Open streams by the same.
         self._readers: Counter[str] = Counter()
 
     @contextmanager
-    def asking(self, visitor: str, scope: Scope) -> Iterator[Callable[[str], None]]:
+    def asking(self, visitor: str) -> Iterator[Callable[[str, str], None]]:
         """The time in which Gradio accepts a call.
 
         Yields:
-            A function for the key of an accepted call, whose answer counts until somebody reads it.
+            A function for the session and the event of an accepted call, whose answer counts until somebody reads it.
 
         Raises:
             RequestError: the visitor has too many unread answers.
         """
         if self.counts[visitor] >= MAX_UNREAD:
             raise RequestError(429, f"{MAX_UNREAD} unread replies: fetch them first")
+
+        def expect(session: str, event: str) -> None:
+            self._unread[session].append(visitor)
+            self.counts[visitor] += 1
+            if self._readers[session]:
+                self._note_read(session)
+            asyncio.get_running_loop().call_later(REPLY_SECONDS, self._drop, session, event)
+
         self.counts[visitor] += 1
-        with ExitStack() as stack:
-            stack.callback(self.counts.subtract, [visitor])
-
-            def expect(key: str) -> None:
-                if not self._readers[key]:
-                    unread = self._unread.setdefault(key, ExitStack())
-                    unread.push(stack.pop_all())
-                    unread.callback(asyncio.create_task(self._drop(key, scope)).cancel)
-
+        try:
             yield expect
+        finally:
+            self.counts[visitor] -= 1
+            self.counts += Counter()
 
     @contextmanager
-    def reading(self, key: str) -> Iterator[None]:
-        """The time in which somebody reads answers. When they leave, Gradio drops what they did not read."""
-        self._unread.pop(key, ExitStack()).close()
-        self._readers[key] += 1
+    def reading(self, session: str) -> Iterator[None]:
+        """The time in which somebody reads answers."""
+        self._note_read(session)
+        self._readers[session] += 1
         try:
             yield
         finally:
-            self._readers[key] -= 1
+            self._readers[session] -= 1
             self._readers += Counter()
 
-    async def _drop(self, key: str, scope: Scope) -> None:
-        """Read answers, once nobody else has done so for long."""
-        await asyncio.sleep(REPLY_SECONDS)
-        query = urlencode({"session_hash": key}).encode()
-        scope = {**scope, "method": "GET", "path": EVENT_STREAM, "query_string": query}
+    def _note_read(self, session: str) -> None:
+        self.counts.subtract(self._unread.pop(session, []))
 
-        async def receive() -> Message:
-            return await asyncio.Future()
-
-        async def send(_: Message) -> None:
-            pass
-
-        # Gradio raises if they are no longer there.
-        with suppress(Exception):
-            await asyncio.wait_for(self._app(scope, receive, send), REPLY_SECONDS)
-        self._unread.pop(key, ExitStack()).close()
+    def _drop(self, session: str, event: str) -> None:
+        """Let Gradio forget an answer that is read, or that nobody reads."""
+        events = self._queue.pending_event_ids_session.get(session, set())
+        events.discard(event)
+        if not events and not self._readers[session]:
+            self._note_read(session)
+            self._queue.pending_event_ids_session.pop(session, None)
+            self._queue.pending_messages_per_session.pop(session, None)
