@@ -59,7 +59,11 @@ TESTS: dict[str, dict[str, list[str]]] = {
         ],
     },
     "Slow connections, queued events and many pages opened at once hold nobody up": {
-        "ui/server/test_requests.py": ["test_slow_connections_hold_nobody_up", "test_queued_events_hold_up_nobody"],
+        "ui/server/test_requests.py": [
+            "test_stalled_bodies_of_others_hold_nobody_up",
+            "test_slow_connections_hold_nobody_up",
+            "test_queued_events_hold_up_nobody",
+        ],
         "ui/server/test_unread_replies.py": ["test_pages_that_are_asked_for_at_once_hold_nobody_up"],
     },
     "A connection on which nothing is asked ends": {

@@ -214,17 +214,6 @@ def limits_of(path: Path) -> Limits:
     return replace(LIMITS, threads=kind_of(start_of(path)) == HEIC)
 
 
-@contextmanager
-def open_picture(worker: Worker, path: Path, name: str) -> Iterator[OpenPicture]:
-    """A picture, opened as by :func:`vitviz.open_image`; the child runs until the context ends.
-
-    Raises:
-        ImageError: as :func:`vitviz.open_image`, or the child exceeds a limit.
-    """
-    with unopened_picture(worker, path, name) as picture:
-        yield picture.decode()
-
-
 def _sentences(value: Any) -> tuple[str, ...]:
     """The sentences of a child, if they are few, short and in one line each."""
     is_short = isinstance(value, list) and len(value) <= MAX_SENTENCES

@@ -253,6 +253,41 @@ def test_a_strange_request_is_not_in_the_log(served: RunningApp, silent: None, f
 # Many at once.
 
 
+async def test_stalled_bodies_of_others_hold_nobody_up() -> None:
+    """Two addresses stop 66 bodies one byte before their end."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    blocks: Any = SimpleNamespace(mcp_server=None, fns={}, _queue=SimpleNamespace())
+    door: Any = RequestFilter(app, blocks, HostRules.of(), UnderWay(), Folder(), 0)
+    stalled, begun = asyncio.Event(), list[str]()
+
+    async def request(address: str, *, is_whole: bool) -> list[int]:
+        sent, found = [{"type": "http.request", "body": b" " * 1000 + b"{}", "more_body": not is_whole}], list[int]()
+
+        async def receive() -> Any:
+            if not sent:
+                begun.append(address)
+                await stalled.wait()
+            return sent.pop() if sent else {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            found.extend([message["status"]] if "status" in message else [])
+
+        scope = {"type": "http", "method": "POST", "path": "/map", "query_string": b"", "client": (address, 1)}
+        await door({**scope, "headers": [(b"host", b"localhost")], "scheme": "http"}, receive, send)
+        return found
+
+    others = [asyncio.create_task(request(f"10.8.0.{number % 2}", is_whole=False)) for number in range(66)]
+    await until(lambda: len(begun) == len(others))
+    assert await request("10.9.0.1", is_whole=True) == [200]
+    assert not any(other.done() for other in others)
+    stalled.set()
+    assert await asyncio.gather(*others) == [[]] * len(others)
+
+
 def test_slow_connections_hold_nobody_up(served: RunningApp) -> None:
     with ExitStack() as stack:
         for number in range(100):
