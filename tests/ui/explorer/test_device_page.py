@@ -263,10 +263,17 @@ def test_a_large_model_searches_when_it_is_asked_and_says_how_far_it_is(
         line.click()
         expect(busy).to_contain_text("Covering squares")
         assert page.locator(".vx-busy-bar").evaluate("(bar) => bar.value") == 0.25
-        # Stopped, it is as before; asked again, it ends.
+        # Stopped, it is as before; where it fails, it says why; asked again, it ends.
         page.locator(".vx-stop").click()
         expect(busy).to_be_hidden()
-        page.evaluate("window.goOn = null")
+        page.evaluate(
+            f"() => {{ {EXPLORER}.backend.runs.flip = async () => {{ throw Error('Too little memory'); }}; }}"
+        )
+        line.click()
+        expect(page.locator(".vx-notice")).to_contain_text("Too little memory.")
+        page.reload()
+        settle(page)
+        page.evaluate(HOLD_SEARCH)
         line.click()
         page.wait_for_function("() => Boolean(window.goOn)")
         page.evaluate("window.goOn()")

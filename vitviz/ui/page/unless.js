@@ -2,6 +2,7 @@
 
 import { labelOf } from "./class_names.js";
 import { find, setText } from "./dom.js";
+import { notifyToo, reasonOf } from "./messages.js";
 import { wholePercent } from "./numbers.js";
 import { activePane, activeView, isHiding, page, requestDraw, requests, store } from "./page.js";
 import { COVER_MS } from "./pane.js";
@@ -54,13 +55,13 @@ export class Unless {
     } else if (!flip && facts.flips === "meanwhile") this.timer = setTimeout(() => this.search(), isExample ? 0 : SEARCH_REST_MS);
   }
 
-  /** @param {boolean=} isAsked whether the visitor waits for it, and sees how far it is */
+  /** @param {boolean=} isAsked whether the visitor waits for it, and sees how far it is and why it fails */
   search(isAsked) {
     const { facts } = activePane();
     if (!facts) return;
     requests.request("flip", facts.uid, { kind: "flip", uid: facts.uid, is_asked: isAsked }).then((/** @type {Flip} */ reply) => {
       facts.flip = reply;
       store.refresh();
-    }, () => {});
+    }, (/** @type {any} */ error) => isAsked && !error.replaced && !error.stopped && notifyToo(reasonOf(error)));
   }
 }
