@@ -62,7 +62,7 @@ def test_a_fit_decides_what_of_the_image_the_map_covers(
 def test_an_analysis_counts_what_it_holds(make_model: MakeModel) -> None:
     model = make_model(register_tokens=4)
     tokens, pixels = 1 + 4 + 4 * 6, 3 * 16 * 24
-    trace = 4 * 3 * 4 * tokens * (8 + 8 + 1) + 4 * 4 * tokens
+    trace = 4 * 3 * 4 * tokens * (8 + 8 + 1 + 1) + 4 * 4 * tokens
     held = trace + pixels * 4 + 3 * 30 * 20
     assert analyze(photo(), model, keep_bytes=0).nbytes == held
     # Of three layers as many fusions of the heads, and queries, keys, values and gradients of a class.

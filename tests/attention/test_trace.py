@@ -68,7 +68,7 @@ def test_a_trace_holds_its_own_image_and_not_the_batch(make_network: MakeNetwork
     trace = make_network().encode(torch.randn(8, 3, 16, 24)).traces[0]
     shape = (3, 4, 25, 8)
     assert trace.queries.shape == trace.keys.shape == shape
-    queries, logarithms, norms = 4 * 3 * 4 * 25 * 8, 4 * 3 * 4 * 25, 4 * 4 * 25
+    queries, logarithms, norms = 4 * 3 * 4 * 25 * 8, 4 * 3 * 4 * 25, 4 * 4 * 25 + 4 * 3 * 4 * 25
     assert trace.nbytes == 2 * queries + logarithms + norms
     assert [tensor.untyped_storage().nbytes() for tensor in (trace.queries, trace.keys)] == [queries, queries]
 

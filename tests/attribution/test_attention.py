@@ -293,7 +293,8 @@ def test_every_value_that_a_record_says_is_legal_gives_a_map(
     tokens = LAYOUTS[layout]
     evidence = input_of(METHODS[method], tokens, make_network)
     if isinstance(evidence, AttentionTrace):
-        evidence = replace(evidence, norms=torch.ones(evidence.layers + 1, tokens.token_count))
+        norms = {"value_norms": torch.ones(evidence.layers, evidence.heads, tokens.token_count)}
+        evidence = replace(evidence, norms=torch.ones(evidence.layers + 1, tokens.token_count), **norms)
     for parameter in METHODS[method].parameters:
         for value in legal_values(parameter, random_trace(tokens)):
             if value == "vit-explain" and "cls" not in tokens.prefix:

@@ -11,9 +11,9 @@ from tests.support.example import ROOT
 # Python statements, without docstrings and imports, rounded up to tens. A room that becomes lighter takes its number
 # down with it.
 MOST = {
-    "analysis": 510,
-    "attention": 650,
-    "attribution": 950,
+    "analysis": 520,
+    "attention": 660,
+    "attribution": 970,
     "cli": 850,
     "datasets": 1260,
     "errors": 260,

@@ -19,8 +19,8 @@ from vitviz.images.sources import STANDARDISED
 LABELS = ("cat", "dog", "crane", "owl, night bird", "frog")
 PHOTO = "photo.png"
 METHOD_NAMES = (
-    "'attention', 'pooling_attention', 'attention_mass', 'rollout', 'attention_flow', 'gradient_rollout', 'relevance', "
-    "'legrad', 'grad_cam', 'integrated_gradients' or 'occlusion'"
+    "'attention', 'pooling_attention', 'attention_mass', 'value_attention', 'rollout', 'attention_flow', "
+    "'gradient_rollout', 'relevance', 'legrad', 'grad_cam', 'integrated_gradients' or 'occlusion'"
 )
 TOKENS = (
     "this model has prefix tokens 'cls', 'register 1', patches (0, 0) to (3, 5), 'patches' for the mean of all, and "

@@ -73,7 +73,7 @@ def cost_of(config: NetworkConfig, layout: TokenLayout, batch: int = 1, storage:
         raise MethodError(NO_NETWORK)
     tokens, width, inner = layout.token_count, config.width, config.heads * config.head_width
     stored = NUMBER_BYTES if storage is None else type_of(storage, "storage").itemsize
-    trace = config.depth * config.heads * tokens * (2 * config.head_width * stored + NUMBER_BYTES)
+    trace = config.depth * config.heads * tokens * (2 * config.head_width * stored + 2 * NUMBER_BYTES)
     pixels = config.channels * layout.patch_count * config.patch_height * config.patch_width
     if isinstance(config, ViTConfig):
         trace += (config.depth + 1) * tokens * NUMBER_BYTES

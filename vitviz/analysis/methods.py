@@ -78,6 +78,23 @@ class MethodMaps(ABC):
         return self.map("attention_mass", layer=layer, head=head, query=query, mass=mass)
 
     @named_arguments(MethodError)
+    def value_attention(
+        self, layer: int = -1, head: int | HeadFusion = "mean", query: Query | None = None, exclude: Exclude = None
+    ) -> Heatmap:
+        """Attention times the norm of the value that it weights, as :func:`vitviz.attribution.value_attention`.
+
+        Kobayashi et al. 2020.
+
+        Args:
+            layer: counted from 0, or from the end as ``-1``.
+            head: counted from 0, or ``"mean"``, ``"max"`` or ``"min"`` over the heads.
+            query: the token: ``"cls"``, ``"register 1"``, a patch ``(row, column)``, ``"patches"`` for their mean, or a
+                token index; None for CLS, or for all patches where the model has no CLS.
+            exclude: tokens that nobody attends to: ``"outliers"``, ``"sinks"``, or a list of tokens.
+        """
+        return self.map("value_attention", layer=layer, head=head, query=query, exclude=exclude)
+
+    @named_arguments(MethodError)
     def rollout(
         self,
         head_fusion: HeadFusion = "mean",

@@ -72,6 +72,7 @@ class AttentionTrace(AttributeAdvice):
             fusion that was used longest ago.
         stored_weights: ``"head query key"`` of every layer, in place of queries and keys, which then have no features.
             Made by :meth:`from_weights`; what is computed from them has a gradient if they have one.
+        value_norms: ``"layer head token"``, length of every value; None if they were not measured.
 
     Raises:
         ConfigError: the shapes contradict each other or the layout.
@@ -91,6 +92,7 @@ class AttentionTrace(AttributeAdvice):
     norms: torch.Tensor | None = None
     windows: tuple[int, ...] = ()
     stored_weights: tuple[torch.Tensor, ...] = field(default=(), repr=False)
+    value_norms: torch.Tensor | None = None
     _cached_fused: dict[str, list[torch.Tensor]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -171,7 +173,7 @@ class AttentionTrace(AttributeAdvice):
 
     @property
     def nbytes(self) -> int:
-        """The most bytes that queries, keys, weights, bias, norms, log-sums and cached matrices can take."""
+        """The most bytes that queries, keys, weights, bias, all norms, log-sums and cached matrices can take."""
         logarithms = self.layers * self.heads * self.layout.token_count * self.dtype.itemsize
         fused_bytes = self._max_cached * self._fusion_bytes
         return (
@@ -179,7 +181,11 @@ class AttentionTrace(AttributeAdvice):
             + self.keys.nbytes
             + logarithms
             + fused_bytes
-            + sum(tensor.nbytes for tensor in (self.bias, self.norms, *self.stored_weights) if tensor is not None)
+            + sum(
+                tensor.nbytes
+                for tensor in (self.bias, self.norms, self.value_norms, *self.stored_weights)
+                if tensor is not None
+            )
         )
 
     def is_windowed(self, layer: int) -> bool:

@@ -12,6 +12,7 @@ from vitviz.attribution.pixels import integrated_gradients, occlusion
 from vitviz.attribution.pooling import pooling_attention
 from vitviz.attribution.relevance import relevance
 from vitviz.attribution.rollout import rollout, rollout_matrix
+from vitviz.attribution.values import value_attention
 
 __all__ = [
     "METHODS",
@@ -30,4 +31,5 @@ __all__ = [
     "relevance",
     "rollout",
     "rollout_matrix",
+    "value_attention",
 ]

@@ -34,6 +34,7 @@ from vitviz.attribution.pooling import NO_ATTENTION_POOLING, pooling_attention
 from vitviz.attribution.propagation import REFERENCES
 from vitviz.attribution.relevance import relevance
 from vitviz.attribution.rollout import rollout
+from vitviz.attribution.values import value_attention
 from vitviz.errors.arguments import checked_parameters, word
 from vitviz.errors.extras import needs
 from vitviz.errors.messages import choices, did_you_mean, nearest
@@ -49,6 +50,7 @@ MethodName = Literal[
     "attention",
     "pooling_attention",
     "attention_mass",
+    "value_attention",
     "rollout",
     "attention_flow",
     "gradient_rollout",
@@ -80,6 +82,7 @@ class Method:
         begins_with_identity: whether the map of a patch includes an identity term, which usually gives that patch the
             highest value; the page leaves it out of the colour range.
         reads_layers: whether it reads the tokens between the layers, which not every watched module allows.
+        reads_values: whether it reads the norms of values, which attention of one's own has not.
         compute_batch: computes the maps for a list of inputs faster than one by one; None if there is no faster way.
         computed_by: who computes its maps for the app's page: the ``"page"`` itself, from files of the analysis; the
             server in one ``"quick"`` answer; or the server in a ``"run"``, with progress.
@@ -97,6 +100,7 @@ class Method:
     package: str | None = None
     begins_with_identity: bool = False
     reads_layers: bool = False
+    reads_values: bool = False
     compute_batch: Callable[..., list[TokenMap]] | None = None
     computed_by: Computer = "run"
     page_parameters: tuple[str, ...] = ()
@@ -118,7 +122,7 @@ class Method:
             config: configuration of the model.
             has_target: whether there is a target that needs no classifier, such as a text.
         """
-        if self.class_specific and isinstance(config, GivenConfig):
+        if (self.class_specific or self.reads_values) and isinstance(config, GivenConfig):
             return NO_NETWORK
         if self.reads_layers and not config.has_stream:
             return NO_STREAM
@@ -243,6 +247,17 @@ METHODS = MethodTable(
             ),
             "Caron et al. 2021, Emerging Properties in Self-Supervised Vision Transformers",
             "The fewest patches that together hold this share of a token's attention; each is in or out.",
+            computed_by="quick",
+        ),
+        Method(
+            "value_attention",
+            "Attention × values",
+            "trace",
+            value_attention,
+            (_LAYER, _HEAD, _EXCLUDE, _QUERY),
+            "Kobayashi et al. 2020, Attention is Not Only a Weight: Analyzing Transformers with Vector Norms",
+            "How much of each token a layer reads: attention to a vector near zero counts for nothing.",
+            reads_values=True,
             computed_by="quick",
         ),
         Method(

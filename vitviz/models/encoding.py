@@ -50,6 +50,7 @@ def encode(
     records: list[tuple[torch.Tensor, torch.Tensor]] = []
     known_log_sums: dict[int, torch.Tensor] = {}
     norms: list[torch.Tensor] = []
+    value_norms: list[torch.Tensor] = []
 
     def report_layers(done: int) -> None:
         if report is not None:
@@ -67,6 +68,7 @@ def encode(
         for (all_queries, all_keys), some_queries, some_keys in parts:
             copy_tokens(some_queries, all_queries[:, layer])
             copy_tokens(some_keys, all_keys[:, layer])
+        value_norms.append(torch.linalg.vector_norm(precise(attention.values.detach()), dim=-1))
         # Log-sums do not match rounded queries and keys, and those of the last layer may be incomplete.
         is_exact = torch.promote_types(keys.dtype, records[0][1].dtype) == records[0][1].dtype
         if log_sums is not None and log_sums.shape[-1] == keys.shape[2] and is_exact:
@@ -80,7 +82,7 @@ def encode(
         norms.append(F.pad(lengths, (0, missing), value=math.nan) if missing else lengths)
 
     tokens, layout = network.run(pixels, record, on_chunk=report_layers, on_tokens=measure)
-    norms_by_image = torch.stack(norms, 1).unbind(0)
+    norms_by_image, values_by_image = torch.stack(norms, 1), torch.stack(value_norms, 1)
     pooling_attention: list[AttentionOutput] = []
     logits = network.read(tokens, layout, record=pooling_attention.append)
     pooling_weights = [
@@ -101,6 +103,7 @@ def encode(
             keep_bytes=keep_bytes,
             pooled=pooling_weights[0][image] if pooling_weights else None,
             norms=norms_by_image[image],
+            value_norms=values_by_image[image],
         )
         for image, (queries, keys) in enumerate(chain.from_iterable(zip(*each, strict=True) for each in records))
     ]

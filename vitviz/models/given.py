@@ -12,7 +12,7 @@ from vitviz.attention.layout import TokenLayout
 from vitviz.errors.kinds import MethodError
 
 NO_NETWORK = (
-    "this analysis has attention alone, without a network, so there are no gradients and no tokens; "
+    "this analysis has attention alone, without a network, so there are no gradients, tokens or values; "
     "vitviz.analyze(image, model) has them"
 )
 

@@ -210,8 +210,10 @@ def test_cost_holds_the_trace_and_knows_of_bias() -> None:
         trace = analysis.trace
         bias = 0 if trace.bias is None else trace.bias.nbytes
         logarithms = 4 * trace.layers * trace.heads * trace.layout.token_count
+        assert trace.value_norms is not None
+        norms = trace.value_norms.nbytes
         cost = vitviz.cost(picture(), model)
-        assert cost.trace_bytes == trace.queries.nbytes + trace.keys.nbytes + bias + logarithms
+        assert cost.trace_bytes == trace.queries.nbytes + trace.keys.nbytes + bias + logarithms + norms
         assert cost.flops > 0
     with pytest.raises(vitviz.LimitError, match=r"need .* bytes"):
         vitviz.analyze(picture(), plain, max_bytes=1000)

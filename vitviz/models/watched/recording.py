@@ -42,6 +42,7 @@ class Recording:
     records: tuple[torch.Tensor, torch.Tensor] | None = None
     norms: list[torch.Tensor] = field(default_factory=list)
     log_sums: dict[int, torch.Tensor] = field(default_factory=dict)
+    value_norms: list[torch.Tensor] = field(default_factory=list)
 
     def add(self, call: AttentionCall) -> None:
         if call.number == self.verified.pooling_call:
@@ -64,6 +65,7 @@ class Recording:
             # A trace has one scale.
             all_queries[layer] *= call.scale / self.scale
         self.biases.append(places.bias(call))
+        self.value_norms.append(precise(places.sort(call.values.detach(), has_pad_values=True)).norm(dim=-1))
         # The kernel's log-sums match the trace only if it stores all keys of the call, unrounded and without bias.
         is_unrounded = torch.promote_types(keys.dtype, all_keys.dtype) == all_keys.dtype
         is_exact = self.biases[-1] is None and keys.shape[1] == call.key_count and is_unrounded
@@ -87,6 +89,7 @@ class Recording:
             keep_bytes=keep_bytes,
             pooled=self.pooled,
             norms=torch.stack(self.norms) if self.norms else None,
+            value_norms=torch.stack(self.value_norms),
             windows=windows if max(windows) > 1 else (),
             known_log_sums=self.log_sums if bias is None else {},
         )
