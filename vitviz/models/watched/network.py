@@ -175,11 +175,10 @@ class WatchedNetwork:
 
     def _of_several(self, images: torch.Tensor) -> VerifiedModule | None:
         """The module for any number of images of this size; None if it takes one, or they change each other."""
-        key, count = self._key(images), len(images)
         # A proof takes as long as some images. Images and tokens of one number could not be told apart.
-        if count < MIN_SEVERAL or count == len((alone := self.verified(images)).places[0].index):
+        if len(images) < MIN_SEVERAL or len(images) == len((alone := self.verified(images)).places[0].index):
             return None
-        if key not in self._several:
+        if (key := self._key(images)) not in self._several:
             self._several[key] = None
             noise, layout = self.noise(*key[0]), self.config.layout(*key[0])
             # Of other statistics; the module may raise anything.

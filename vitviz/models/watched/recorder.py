@@ -196,12 +196,11 @@ def _difference(number: int, step: Step, program: Program, ratio: Fraction) -> s
             return f"operation {number}, {expected.name}"
     if step.index != expected.index:
         return ORDER
-    is_larger = math.prod(step.shape or ()) > ratio * math.prod(expected.shape or ())
-    return (
-        ""
-        if not is_larger and _is_like(step.shape, expected.shape, ratio)
-        else f"the shape of operation {number}, {expected.name}"
-    )
+    shape, before = step.shape or (), expected.shape or ()
+    # One of its sizes may be in proportion.
+    if shape == before or (_is_like(shape, before, ratio) and math.prod(shape) == ratio * math.prod(before)):
+        return ""
+    return f"the shape of operation {number}, {expected.name}"
 
 
 def _is_like(argument: Any, expected: Any, ratio: Fraction) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 
 import torch
 from torch import nn
@@ -41,7 +42,7 @@ def device_of(module: nn.Module) -> torch.device:
     Raises:
         ConfigError: the weights are on several devices, or on the meta device.
     """
-    devices = sorted({str(tensor.device) for tensor in (*module.parameters(), *module.buffers())})
+    devices = sorted(map(str, {tensor.device for tensor in chain(module.parameters(), module.buffers())}))
     if len(devices) > 1:
         raise ConfigError(f"weights on {' and '.join(devices)}: expected a module on one device")
     if devices == ["meta"]:
@@ -51,7 +52,7 @@ def device_of(module: nn.Module) -> torch.device:
 
 def dtype_of(module: nn.Module) -> torch.dtype:
     """The type of the first floating-point weight; single precision if there is none."""
-    tensors = (*module.parameters(), *module.buffers())
+    tensors = chain(module.parameters(), module.buffers())
     return next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), torch.float32)
 
 
