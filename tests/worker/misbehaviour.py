@@ -92,6 +92,8 @@ def attack(ask: Any, own: IO[bytes], others: str, pid: int, port: int) -> Iterat
         "signal": lambda: os.kill(pid, 0),
         "trace": lambda: call(c.ptrace, PTRACE_SEIZE, pid, None, None),
         "modes": lambda: os.chmod(others, 0),
+        "limits of the app": lambda: resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0)),
+        "priority of the app": lambda: os.setpriority(os.PRIO_PROCESS, pid, 19),
         "fork": lambda: os.fork() or os._exit(0),
     }
     content, found = own.read().decode(), {}

@@ -238,8 +238,8 @@ def test_a_child_reads_its_own_file_and_reaches_no_other(attacked: Callable[...,
     # It has another user where the app is root.
     for changes in ((), ("stay",)):
         found = attacked(*changes)
-        # Landlock knows no right over the mode of a file, and early versions none over signals.
-        of_own_user = {"modes"} if HAS_SCOPES else {"modes", "signal"}
+        # Landlock knows no right over modes, limits and priorities, and early versions none over signals.
+        of_own_user = {"modes", "limits of the app", "priority of the app"} | ({"signal"} if not HAS_SCOPES else set())
         # Root forks beyond every limit.
         of_root = {"fork"} if changes and not os.geteuid() else set()
         allowed = of_own_user | of_root if changes or os.geteuid() else set()

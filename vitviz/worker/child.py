@@ -36,6 +36,8 @@ IS_LINUX = sys.platform.startswith("linux")
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 1, 4, 38
 # A child's files are open before it begins, and it opens no other, nor a connection.
 MAX_FILES, MAX_DESCRIPTORS = 3, 0
+# Of all children that may start threads, where these have a user of their own.
+MAX_THREADS = 256
 # The user of a child whose app is root: in nobody's name are no files.
 NOBODY = 65534
 # System calls of Landlock, and how many rights over files its versions know, from the first to the fifth.
@@ -78,14 +80,16 @@ class Limits:
             OSError: one cannot be applied.
         """
         os.nice(niceness)
+        _become_nobody()
         bounds = {"CPU": self.total_cpu_seconds, "FSIZE": self.file_bytes, "CORE": 0, "NOFILE": MAX_DESCRIPTORS}
         if IS_LINUX:
             pages = [int(count) for count in Path("/proc/self/statm").read_text().split()]
             addresses, private = (pages[place] * resource.getpagesize() for place in (0, 5))
-            bounds |= {"AS": addresses + self.memory_bytes} | ({} if self.threads else {"NPROC": 0})
+            bounds["AS"] = addresses + self.memory_bytes
+            # A user's processes count together, those of the app too.
+            if not self.threads or os.geteuid() == NOBODY:
+                bounds["NPROC"] = MAX_THREADS * self.threads
             bounds["DATA"] = private + self.memory_bytes
-        _become_nobody()
-        if IS_LINUX:
             hide_memory()
             _prctl(PR_SET_NO_NEW_PRIVS, 1)
             _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
