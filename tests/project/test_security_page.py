@@ -102,6 +102,7 @@ TESTS: dict[str, dict[str, list[str]]] = {
             "test_one_visitors_analyses_drop_nobody_elses",
             "test_stores_share_a_bound_and_what_can_be_computed_again_goes_first",
             "test_a_picture_outlives_its_analyses_for_which_the_page_asks_again",
+            "test_no_analysis_is_so_large_that_everybody_elses_go",
         ],
         "ui/test_runs.py": ["test_a_checkpoint_that_is_refused_gets_no_id"],
     },

@@ -19,6 +19,7 @@ from tests.support.visits import by_visitor, on_loop
 from vitviz import Model
 from vitviz.analysis.recomputable import kept_bytes
 from vitviz.attribution import METHODS
+from vitviz.errors.kinds import LimitError
 from vitviz.system.strangers import ROW_BYTES
 from vitviz.ui.holdings import Bound, Holdings
 from vitviz.ui.pictures import Upload
@@ -188,6 +189,19 @@ def test_one_visitors_analyses_drop_nobody_elses(make_model: MakeModel, picture:
     theirs = [on_loop(analyze(2)) for _ in range(12)]
     assert service.cache.get(mine) is not None
     assert service.cache.get(theirs[-1]) is not None and service.cache.get(theirs[0]) is None
+
+
+def test_no_analysis_is_so_large_that_everybody_elses_go(make_model: MakeModel, picture: Upload) -> None:
+    model = make_model()
+    bound = 2 * vitviz.cost(Image.new("RGB", (640, 480)), model).trace_bytes
+    alone, shared = (AnalysisService(model, ServerSettings(cache_bytes=bound, shared=each)) for each in (False, True))
+    on_loop(shared.analyze(model, picture))
+    on_loop(alone.analyze(model, picture, resolution=64))
+    with pytest.raises(
+        LimitError, match=r"tokens keeps [\d,]+ bytes; this server keeps at most [\d,]+: choose a lower"
+    ):
+        on_loop(shared.analyze(model, picture, resolution=64))
+    assert len(shared.cache) == len(alone.cache) == 1
 
 
 def test_what_can_be_computed_again_goes_first(make_model: MakeModel, picture: Upload) -> None:

@@ -44,6 +44,8 @@ MAX_SERVED = 4096
 ROW_BYTES = 2**12
 # Bytes that a file counts at least; many empty files
 FILE_BYTES = 2**18
+# Share of what is kept that one analysis may take; one analysis for which those of everybody else go
+MAX_SHARE = 0.5
 # Bytes of a file's name; names of 85 CJK letters, which no disk takes
 MAX_NAME_BYTES = 120
 # Scans of a JPEG file; 110 KB with 600 repeated scans

@@ -24,7 +24,7 @@ from vitviz.images.isolated_pictures import OpenPicture
 from vitviz.images.preprocessing import Fit, PreparedImage
 from vitviz.models.targets import Target, TargetChoice
 from vitviz.progress import Progress
-from vitviz.system.strangers import LARGE_FLOPS, LONG_PLACES, QUICK_PLACES, RUN_SECONDS, SHORT_PLACES
+from vitviz.system.strangers import LARGE_FLOPS, LONG_PLACES, MAX_SHARE, QUICK_PLACES, RUN_SECONDS, SHORT_PLACES
 from vitviz.ui.facts import MIN_VISIBLE_SHARE
 from vitviz.ui.holdings import Bound, Holdings
 from vitviz.ui.hosting import forward
@@ -196,6 +196,12 @@ class AnalysisService:
                 raise LimitError(
                     f"image of {picture.width}×{picture.height} pixels: {cost.tokens:,} tokens take {cost.flops:.1e} "
                     f"operations; expected at most {max_flops:.1e}, by a lower resolution"
+                )
+            most = int(MAX_SHARE * self.memory.limit) if self.models.is_shared else cost.trace_bytes
+            if cost.trace_bytes > most:
+                raise LimitError(
+                    f"image of {picture.width}×{picture.height} pixels: an analysis of {cost.tokens:,} tokens keeps "
+                    f"{cost.trace_bytes:,} bytes; this server keeps at most {most:,}: choose a lower resolution"
                 )
             encoder.check(picture)
             # The canvas shows no more pixels; maps do not depend on them.
