@@ -44,7 +44,9 @@ def both_ways(watched: Model, own: Model, pixels: torch.Tensor) -> None:
     for option in options:
         maps = [METHODS["rollout"].compute(trace, **option).values for trace in (one, other)]
         close(*maps, f"rollout {option}")
-    for method in ("attention", "attention_mass", "attention_flow"):
+    for layer, values in enumerate(zip(*(each.network.values(pixels) for each in (watched, own)), strict=True)):
+        close(*values, f"values of layer {layer}")
+    for method in ("attention", "attention_mass", "attention_flow", "value_attention"):
         close(*(METHODS[method].compute(trace).values for trace in (one, other)), method)
     if not own.network.config.classes:
         return

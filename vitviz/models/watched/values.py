@@ -25,5 +25,7 @@ def watched_values(network: WatchedNetwork, pixels: torch.Tensor) -> Iterator[to
 
     with network.running(pixels) as inputs:
         verified.replay(inputs, on_call)
-    layers = zip(verified.calls, verified.places, strict=True)
-    return (places.sort(found[number], has_pad_values=True) for number, places in layers)
+    return (
+        places.sort(found[number], has_pad_values=True)
+        for number, places in zip(verified.calls, verified.places, strict=True)
+    )
