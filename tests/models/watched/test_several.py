@@ -94,6 +94,9 @@ def test_a_batch_is_one_pass_and_each_picture_is_as_alone(name: str) -> None:
     model.network.encode(pixels)
     model.network.encode(torch.cat([pixels, pixels.flip(0)]))
     assert count.calls == [COUNT, 2 * COUNT]
+    if model.network.config.classes:
+        model.network(pixels)
+        assert count.calls[2:] == [COUNT]
     check(model, pixels)
     check(model, torch.cat([pixels, 2 * pixels[:-1]]))
 
@@ -177,6 +180,8 @@ def test_pictures_that_change_each_other_run_alone(kind: type[Mixing], change: A
         assert torch.equal(found.logits, torch.cat([each.logits for each in expected]))
         for trace, each in zip(found.traces, expected, strict=True):
             assert torch.equal(trace.weights(1), each.traces[0].weights(1))
+    # Also what occlusion, faithfulness and `vitviz evaluate` ask for.
+    torch.testing.assert_close(model.network(pixels), found.logits, atol=TOLERANCE, rtol=TOLERANCE)
 
 
 def test_attention_across_pictures_runs_alone() -> None:
@@ -189,6 +194,17 @@ def test_attention_across_pictures_runs_alone() -> None:
         )
     model = load_own(module)
     check(model, torch.randn(COUNT, 3, *SIZE), 0)
+
+
+class Packed(OwnViT):
+    """Returns the tokens of all pictures in one row."""
+
+    def read(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.norm(tokens).flatten(0, 1)
+
+
+def test_tokens_of_all_pictures_in_one_row() -> None:
+    check(load_own(Packed(), labels=()), torch.randn(COUNT, 3, *SIZE))
 
 
 class Sorting(OwnViT):

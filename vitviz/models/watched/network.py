@@ -200,9 +200,10 @@ class WatchedNetwork:
             verified = self._verify(inputs, patch_grid(self._key(image)[0], self.facts.patch_size), None)
         expected = self.verified_at_own_size
         if (len(verified.calls), verified.heads) != (len(expected.calls), expected.heads):
-            sizes = f"{len(verified.calls)} layers of {verified.heads} heads"
-            before = f"{len(expected.calls)} of {expected.heads}"
-            raise ConfigError(f"{self.name}: {sizes}; when it was verified, this module had {before}")
+            raise ConfigError(
+                f"{self.name}: {len(verified.calls)} layers of {verified.heads} heads; when it was verified, this "
+                f"module had {len(expected.calls)} of {expected.heads}"
+            )
         self._other = (self._key(image), _hash(image)), verified
         return verified
 
@@ -219,9 +220,10 @@ class WatchedNetwork:
         """
         check_state(self.module)
         with self.running(pixels, torch.is_grad_enabled()) as inputs:
-            if output == "logits" or not self.config.classes:
-                return vector(self.name, self.run(inputs), output)
             images = inputs.split(1)
+            if output == "logits" or not self.config.classes:
+                parts = images if self._of_several(pixels) is None else [inputs]
+                return torch.cat([vector(self.name, self.run(part), output) for part in parts])
             return torch.cat([replayed(self, self.verified(image), image, output) for image in images])
 
     def returned(self, pixels: torch.Tensor) -> torch.Tensor:
@@ -309,8 +311,10 @@ class WatchedNetwork:
                 )
                 classes = self.facts.classes
                 if classes and (not is_vector(output) or output.shape[1] != classes):
-                    shape = f"an output of shape {tuple(output.shape)} for {classes} labels"
-                    raise ConfigError(f"{self.name}: {shape}; expected 'batch class', one class for each label")
+                    raise ConfigError(
+                        f"{self.name}: an output of shape {tuple(output.shape)} for {classes} labels; expected 'batch "
+                        "class', one class for each label"
+                    )
                 self._verified[key] = self._verify(inputs, grid, first)
         is_other = self._other is not None and self._other[0] == (key, _hash(image))
         return self._other[1] if self._other is not None and is_other else self._verified[key]

@@ -104,7 +104,7 @@ def watch(
     keep_bytes: int = 0,
     report: Callable[[Progress], None] | None = None,
 ) -> list[tuple[torch.Tensor, AttentionTrace]]:
-    """The module's own output for each of some pictures, ``"1 …"``, and its trace, from one pass.
+    """The module's own output for each of some pictures and its trace, from one pass.
 
     Args:
         verified: the module, verified on as many pictures, or on two.
@@ -134,7 +134,8 @@ def watch(
     steps = () if verified.stream is None else verified.stream.steps
     output = verified.replay.follow(run, pixels, on_call, dict.fromkeys(steps, on_tokens))
     traces = [recording.trace(keep_bytes) for recording in recordings]
-    return list(zip(output.split(1), traces, strict=True))
+    # Of a module that returns tokens, they may stand in one row.
+    return list(zip(output.chunk(len(pixels)), traces, strict=True))
 
 
 def joint_bias(biases: list[torch.Tensor | None]) -> torch.Tensor | None:
