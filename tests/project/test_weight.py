@@ -24,7 +24,7 @@ MOST = {
     "models": 2680,
     "system": 140,
     "training": 430,
-    "ui": 3465,
+    "ui": 3410,
     "video": 600,
     "visualization": 900,
     "vitviz": 200,

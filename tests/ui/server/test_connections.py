@@ -56,18 +56,30 @@ async def test_a_connection_on_which_nothing_is_asked_ends(monkeypatch: pytest.M
     serving = asyncio.create_task(server.serve())
     await until(lambda: server.started)
     port, ask = server.servers[0].sockets[0].getsockname()[1], b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
-    (silent, first), (reader, second) = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+    opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+    (silent, _), (reader, second), (slow, third), (later, fourth) = opened
     second.write(ask)
     assert (await reader.readuntil(b"ok")).split()[1] == b"200"
+    # Heads that have begun, of a first and of a second request.
+    third.write(ask[:-2])
+    fourth.write(ask)
+    assert (await later.readuntil(b"ok")).split()[1] == b"200"
+    fourth.write(ask[:-2])
+    waiting = server.server_state.connections
+    await until(lambda: [each.timeout_keep_alive_task for each in waiting].count(None) == 3)
     clock = LoopClock(asyncio.get_running_loop(), monkeypatch)
     clock.advance(FIRST_REQUEST_SECONDS)
-    assert await silent.read() == b""
+    assert await silent.read() == await slow.read() == b""
     # Between two requests, one may be silent for longer.
+    second.write(ask)
+    assert (await reader.readuntil(b"ok")).split()[1] == b"200"
+    clock.advance(FIRST_REQUEST_SECONDS)
+    assert await later.read() == b""
     second.write(ask)
     assert (await reader.readuntil(b"ok")).split()[1] == b"200"
     clock.advance(KEEP_ALIVE_SECONDS)
     assert await reader.read() == b""
-    for writer in (first, second):
+    for _, writer in opened:
         writer.close()
     server.should_exit = True
     await serving

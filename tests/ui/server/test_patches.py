@@ -48,7 +48,6 @@ def test_gradio_and_uvicorn_are_changed_in_few_places_which_the_documents_name()
             "config.timeout_graceful_shutdown",
             "config.timeout_keep_alive",
             "config.ws",
-            "own.timeout_keep_alive_task",
         ],
         "ui/server/fetching.py": ["Api.async_move_resource_to_block_cache"],
     }

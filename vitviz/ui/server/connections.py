@@ -20,13 +20,23 @@ MAX_DESCRIPTORS = 2**16
 
 
 class ImpatientConnection:
-    """Mixin for uvicorn's protocols that closes a connection on which nothing is asked."""
+    """Mixin for uvicorn's protocols that closes a connection on which nothing is asked.
+
+    uvicorn itself waits for ever for the first request of a connection, and for the head of each.
+    """
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)  # type: ignore[misc]
-        # uvicorn itself waits for ever for the first request of a connection.
+        self._watch(self)
+
+    def _watch(self, before: Any) -> None:
+        """Close the connection if it waits for the same request, or for a part of its head, as the last time."""
         own: Any = self
-        own.timeout_keep_alive_task = own.loop.call_later(FIRST_REQUEST_SECONDS, own.timeout_keep_alive_handler)
+        is_waiting = own.timeout_keep_alive_task is None and (own.cycle is None or own.cycle.response_complete)
+        if is_waiting and before is own.cycle:
+            own.transport.close()
+        elif not own.transport.is_closing():
+            own.loop.call_later(FIRST_REQUEST_SECONDS, own._watch, own.cycle if is_waiting else own)
 
     def _unsupported_upgrade_warning(self) -> None:
         """Log nothing: uvicorn writes two lines for every request with an Upgrade header."""
