@@ -25,7 +25,7 @@ MOST = {
     "system": 140,
     "training": 430,
     "ui": 3410,
-    "video": 600,
+    "video": 630,
     "visualization": 900,
     "vitviz": 200,
     "weights": 3770,

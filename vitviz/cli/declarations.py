@@ -114,10 +114,16 @@ def commands() -> list[Command]:
         ),
         command(
             "components",
-            "draw what is alike in images in one colour: the principal components of their patches",
+            "draw what is alike in images, or in a clip, in one colour: the principal components of patches",
             "components:run",
             PICTURES,
-            option("-o", "--output", type=path, required=True, help="picture to write, with all images side by side"),
+            option(
+                "-o",
+                "--output",
+                type=path,
+                required=True,
+                help="picture to write, with all images side by side; .mp4 or .mkv for a clip",
+            ),
             *FEATURES,
             option("--foreground", action="store_true", help="colour the foreground alone, and leave the rest black"),
             option("--opacity", type=float, default=1.0, help="opacity of the colours (default: %(default)s)"),

@@ -6,7 +6,6 @@ draws the frames, so that the scale is exact and the model sees every frame once
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +13,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -33,10 +31,10 @@ from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.images.geometry import Geometry
 from vitviz.images.preprocessing import Fit, PreparedImage
 from vitviz.progress import Progress
-from vitviz.system.atomic import atomic_write, place_for, put
+from vitviz.system.atomic import atomic_write
 from vitviz.video.clips import open_video
 from vitviz.video.facts import TICKS_PER_SECOND, Clip, Frame
-from vitviz.video.writing import SOUND_CODEC, container_of, encode
+from vitviz.video.writing import SOUND_CODEC, being_written, checked_container, write_frames
 from vitviz.visualization.captioned import caption_lines, caption_strip
 from vitviz.visualization.heatmaps import FIGURE_SIDE, Heatmap, Style
 from vitviz.visualization.scales import FittedScale
@@ -216,13 +214,10 @@ def render_video(
         ConfigError: the output cannot be written or is the clip itself.
         MethodError, QueryError, LimitError: the model does not support the request.
     """
-    started, container, report = time.monotonic(), container_of(output), report or (lambda phase, state: None)
+    started, container = time.monotonic(), checked_container(source, output)
+    report = report or (lambda phase, state: None)
     if numbers is not None and numbers.resolve() == output.resolve():
         raise ConfigError(f"{numbers}: both the video and its numbers; expected two files")
-    if output.exists() and source.exists() and os.path.samefile(source, output):
-        raise ConfigError(f"{output}: the clip itself; expected another file for the video")
-    if not output.absolute().parent.is_dir():
-        raise ConfigError(f"{output}: cannot be written (no such folder)")
     batch = request.to_batch_request()
     opened = partial(open_video, source, color_profile=request.model.preprocessing.color_profile)
     with opened() as clip:
@@ -235,21 +230,11 @@ def render_video(
             batch_size = max(1, min(fitting_batch_size(batch, max_bytes), queued))
         maps = _compute(request, encoder, clip, integer("batch_size", batch_size, 1), report)
     painter = FramePainter(request, maps.smoothed(request.smoothing_seconds), encoder)
-    try:
-        with (
-            place_for(output) as place,
-            TemporaryDirectory(prefix=".vitviz-", dir=place) as folder,
-            opened() as clip,
-        ):
-            pictures, whole = Path(folder, "pictures.mp4"), Path(folder, f"whole{container.suffix}")
-            start = encode(pictures, _drawn(clip, painter, report), facts.rate)
-            clip.add_sound(pictures, start, whole)
-            if numbers is not None:
-                _write_numbers(numbers, maps)
-            replaced = output.exists()
-            put(whole, output)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{output}: cannot be written ({getattr(error, 'strerror', None) or error})") from None
+    with being_written(output, container) as whole, opened() as clip:
+        write_frames(clip, _drawn(clip, painter, report), whole)
+        if numbers is not None:
+            _write_numbers(numbers, maps)
+        replaced = output.exists()
     change = "as it was" if container.can_hold(facts.sound) else f"encoded as {SOUND_CODEC} for {container.suffix}"
     sound, seconds = f"{facts.sound}, {change}" if facts.sound else "", time.monotonic() - started
     return VideoSummary(len(maps.values), seconds, sound, painter.clip_caption(), replaced, maps.assumptions)
@@ -366,10 +351,10 @@ class FramePainter:
         side = min(max(longest, MIN_PICTURE_SIDE), self.request.longest_side)
         overlay = (heatmap if side == longest else heatmap.resized(side)).overlay(self.style, self.mark)
         if not self.request.caption:
-            return _pad(overlay, *map(_even, overlay.size))
-        width = _even(max(MIN_PICTURE_SIDE, overlay.width))
+            return padded(overlay, *map(even, overlay.size))
+        width = even(max(MIN_PICTURE_SIDE, overlay.width))
         strip = self._strip(self.maps.descriptions[frame], width)
-        canvas = _pad(overlay, width, _even(overlay.height + strip.height))
+        canvas = padded(overlay, width, even(overlay.height + strip.height))
         canvas.paste(strip, (0, overlay.height))
         return canvas
 
@@ -381,12 +366,13 @@ class FramePainter:
         return caption_strip(width, colours, self.scale.ends, self.beyond, [*lines[description], *padding])
 
 
-def _even(side: int) -> int:
+def even(side: int) -> int:
     """A side rounded up to an even number, since the codec halves the resolution of colours."""
     return side + side % 2
 
 
-def _pad(image: Image.Image, width: int, height: int) -> Image.Image:
+def padded(image: Image.Image, width: int, height: int) -> Image.Image:
+    """An image of this size, with white at its sides and below."""
     if image.size == (width, height):
         return image
     canvas = Image.new("RGB", (width, height), "white")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -9,13 +10,15 @@ from fractions import Fraction
 from heapq import merge
 from itertools import chain, takewhile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 from PIL import Image
 
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import choices
-from vitviz.video.facts import OPEN_OPTIONS, TICKS_PER_SECOND, pyav
+from vitviz.system.atomic import place_for, put
+from vitviz.video.facts import OPEN_OPTIONS, TICKS_PER_SECOND, Clip, pyav
 
 CODEC, CODEC_OPTIONS = "libx264", {"crf": "18", "preset": "veryfast", "bf": "0"}
 # FFmpeg's numbers of ITU-R BT.709 and of the limited range. They are tagged, since players differ in their defaults.
@@ -65,6 +68,41 @@ def container_of(output: Path) -> Container:
     if container is None:
         raise ConfigError(f"{output}: expected a name that ends with {choices(CONTAINERS)}")
     return container
+
+
+def checked_container(source: Path, output: Path) -> Container:
+    """The container of a video of a clip.
+
+    Raises:
+        ConfigError: there is none of this suffix, or the output is the clip itself or in no folder.
+    """
+    container = container_of(output)
+    if output.exists() and source.exists() and os.path.samefile(source, output):
+        raise ConfigError(f"{output}: the clip itself; expected another file for the video")
+    if not output.absolute().parent.is_dir():
+        raise ConfigError(f"{output}: cannot be written (no such folder)")
+    return container
+
+
+@contextmanager
+def being_written(output: Path, container: Container) -> Iterator[Path]:
+    """A path for a video beside its final one, to which it is moved once it is complete.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    try:
+        with place_for(output) as place, TemporaryDirectory(prefix=".vitviz-", dir=place) as folder:
+            yield Path(folder, f"whole{container.suffix}")
+            put(Path(folder, f"whole{container.suffix}"), output)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{output}: cannot be written ({getattr(error, 'strerror', None) or error})") from None
+
+
+def write_frames(clip: Clip, frames: Iterable[tuple[int, Image.Image]], whole: Path) -> None:
+    """Write drawn frames, as :func:`encode` takes them, with the sound of their clip."""
+    pictures = whole.with_name("pictures.mp4")
+    clip.add_sound(pictures, encode(pictures, frames, clip.facts.rate), whole)
 
 
 def encode(output: Path, frames: Iterable[tuple[int, Image.Image]], rate: float) -> int:
