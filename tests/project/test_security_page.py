@@ -69,6 +69,7 @@ TESTS: dict[str, dict[str, list[str]]] = {
     "A connection on which nothing is asked ends": {
         "ui/server/test_connections.py": [
             "test_a_connection_on_which_nothing_is_asked_ends",
+            "test_a_connection_whose_answer_nobody_reads_ends",
             "test_the_limit_of_descriptors_is_raised",
         ],
         "ui/test_launch.py": ["test_limits_and_descriptors_are_there_before_the_first_connection"],

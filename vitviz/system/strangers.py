@@ -36,6 +36,8 @@ JSON_BYTES = 2**17
 TOOL_BYTES = 32 * 2**20
 # Seconds until the first request of a connection; thousands of idle connections
 FIRST_REQUEST_SECONDS = 10
+# Seconds in which at least a byte of an answer must be taken; downloads that nobody reads
+TAKEN_SECONDS = 60
 # Seconds by which a turn counts as later for each second that it took; ten visitors whose turns take 1.5 seconds each
 TURN_WEIGHT = 10.0
 # Visitors of whom a list knows when they were served; a new address for every request

@@ -12,7 +12,8 @@ from uvicorn import Config
 from uvicorn.server import Server
 
 from tests.support.waiting import LoopClock, until
-from vitviz.ui.server.connections import FIRST_REQUEST_SECONDS, KEEP_ALIVE_SECONDS, raise_descriptors, set_connections
+from vitviz.system.strangers import FIRST_REQUEST_SECONDS, TAKEN_SECONDS
+from vitviz.ui.server.connections import KEEP_ALIVE_SECONDS, raise_descriptors, set_connections
 
 
 @pytest.mark.parametrize(
@@ -81,5 +82,31 @@ async def test_a_connection_on_which_nothing_is_asked_ends(monkeypatch: pytest.M
     assert await reader.read() == b""
     for _, writer in opened:
         writer.close()
+    server.should_exit = True
+    await serving
+
+
+async def test_a_connection_whose_answer_nobody_reads_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def much(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % 2**26)]})
+        await send({"type": "http.response.body", "body": bytes(2**26)})
+
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    config = Config(much, port=0, lifespan="off", log_config=None)
+    set_connections(config)
+    server: Any = Server(config)
+    serving = asyncio.create_task(server.serve())
+    await until(lambda: server.started)
+    port, clock = server.servers[0].sockets[0].getsockname()[1], LoopClock(asyncio.get_running_loop(), monkeypatch)
+    _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
+    connections = server.server_state.connections
+    writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    await until(lambda: any(each.transport.get_write_buffer_size() for each in connections))
+    clock.advance(FIRST_REQUEST_SECONDS)
+    await asyncio.sleep(0)
+    assert len(connections) == 1
+    # Some of it may still be on its way when it is first looked at.
+    await until(lambda: clock.advance(TAKEN_SECONDS) or not connections)
+    writer.close()
     server.should_exit = True
     await serving

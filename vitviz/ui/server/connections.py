@@ -8,7 +8,7 @@ from typing import Any
 
 from gradio.http_server import Server
 
-from vitviz.system.strangers import FIRST_REQUEST_SECONDS
+from vitviz.system.strangers import FIRST_REQUEST_SECONDS, TAKEN_SECONDS
 
 # An idle connection stays open longer than with proxies (Caddy: two minutes), which would otherwise send a request into
 # a connection that has just been closed.
@@ -20,23 +20,27 @@ MAX_DESCRIPTORS = 2**16
 
 
 class ImpatientConnection:
-    """Mixin for uvicorn's protocols that closes a connection on which nothing is asked.
+    """Mixin for uvicorn's protocols that ends a connection on which nothing is asked, or no answer taken.
 
-    uvicorn itself waits for ever for the first request of a connection, and for the head of each.
+    uvicorn itself waits for ever for the first request of a connection, for the head of each, and for its reader.
     """
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)  # type: ignore[misc]
-        self._watch(self)
+        self._watch(None)
 
-    def _watch(self, before: Any) -> None:
-        """Close the connection if it waits for the same request, or for a part of its head, as the last time."""
+    def _watch(self, before: object) -> None:
+        """End the connection if it waits for the same as the last time."""
         own: Any = self
-        is_waiting = own.timeout_keep_alive_task is None and (own.cycle is None or own.cycle.response_complete)
-        if is_waiting and before is own.cycle:
-            own.transport.close()
-        elif not own.transport.is_closing():
-            own.loop.call_later(FIRST_REQUEST_SECONDS, own._watch, own.cycle if is_waiting else own)
+        state, seconds, unsent = object(), FIRST_REQUEST_SECONDS, own.transport.get_write_buffer_size()
+        if unsent:
+            state, seconds = ("a reader", unsent), TAKEN_SECONDS
+        elif own.timeout_keep_alive_task is None and (own.cycle is None or own.cycle.response_complete):
+            state = "a request", own.cycle
+        if state == before:
+            own.transport.abort()
+        elif unsent or not own.transport.is_closing():
+            own.loop.call_later(seconds, own._watch, state)
 
     def _unsupported_upgrade_warning(self) -> None:
         """Log nothing: uvicorn writes two lines for every request with an Upgrade header."""
