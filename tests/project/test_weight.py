@@ -21,7 +21,7 @@ MOST = {
     "features": 280,
     "images": 1012,
     "metrics": 250,
-    "models": 2680,
+    "models": 2670,
     "system": 140,
     "training": 430,
     "ui": 3410,

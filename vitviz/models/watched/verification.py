@@ -89,41 +89,35 @@ class VerifiedModule:
         """The layer of a call, by its number in the forward pass; None if it is not a layer."""
         return self.calls.index(call) if call in self.calls else None
 
-    def describe_others(self, listed: Collection[int]) -> str:
-        """The calls of attention that are neither layers nor pooling, in words; empty for none.
+    def describe(self, listed: Collection[int], prefix: Collection[str]) -> list[str]:
+        """What a user must know, in words: calls that are not shown, the pooling, what mixes tokens, and the remarks.
 
         Args:
             listed: numbers of tokens whose layers need no word.
+            prefix: names of the tokens that are not patches.
         """
-        kinds = dict[str, list[str]]()
+        kinds, found = dict[str, list[str]](), list[str]()
         for call in self.others:
             shape = self.replay.shapes[call]
             if shape.queries != shape.keys or shape.windows * shape.queries not in listed:
                 kinds.setdefault(f"among {shape.tokens}", []).append(str(call))
-        parts = [f"{several(places, 6)} {kind}" for kind, places in kinds.items()]
-        count = sum(map(len, kinds.values()))
-        names = (
-            f"not shown: {count} of {len(self.replay.shapes)} calls of attention, counted from 0: {'; '.join(parts)}"
-        )
-        return names if parts else ""
-
-    def describe_pooling(self, prefix: Collection[str]) -> str:
-        """Which call is the pooling though the layers have a CLS token, in words; empty for none."""
-        if self.pooling_call is None or "cls" not in prefix:
-            return ""
-        one = f"call {self.pooling_call} of attention, counted from 0, has one query: it is shown as pooling attention"
-        return f"{one}, and rollout and relevance of the CLS token end below it"
-
-    def describe_unseen(self) -> str:
-        """What mixes tokens beside the calls of attention, in words; empty for nothing."""
-        parts = [
+        if kinds:
+            count = f"{sum(map(len, kinds.values()))} of {len(self.replay.shapes)} calls of attention, counted from 0"
+            names = "; ".join(f"{several(places, 6)} {kind}" for kind, places in kinds.items())
+            found.append(f"not shown: {count}: {names}")
+        if self.pooling_call is not None and "cls" in prefix:
+            found.append(
+                f"call {self.pooling_call} of attention, counted from 0, has one query: it is shown as pooling "
+                "attention, and rollout and relevance of the CLS token end below it"
+            )
+        unseen = [
             f"behind {self.replay.before(step)} calls of attention, a product of pairs of tokens that is no attention"
             for step in self.replay.unknown[:3]
         ]
         if self.mixed_from is not None:
-            before = "an attention that cannot be observed"
-            parts.append(f"before call {self.mixed_from}, other operations mix tokens, such as {before}")
-        return f"not shown: {'; '.join(parts)}" if parts else ""
+            mixing = "other operations mix tokens, such as an attention that cannot be observed"
+            unseen.append(f"before call {self.mixed_from}, {mixing}")
+        return [*found, *([f"not shown: {'; '.join(unseen)}"] if unseen else ()), *self.remarks]
 
 
 def verify_module(run: Run, replay: Replay, pixels: torch.Tensor, grid: tuple[int, int], extra: int) -> VerifiedModule:

@@ -213,9 +213,7 @@ def _load(
         assumptions += () if stated_patch else (card["grid"],)
     verified, names = network.verified_at_own_size, network.facts.prefix
     listed = [each.rows * each.columns + each.extra for each in grids if each.patch != shown]
-    others = verified.describe_others(listed)
-    parts = (others, verified.describe_pooling(names), verified.describe_unseen(), *verified.remarks)
-    assumptions += tuple(filter(None, parts))
+    assumptions += tuple(verified.describe(listed, names))
     if names and not isinstance(prefix, Sequence | None) and not verified.reads_cls:
         unproven = f"the first of {prefix!r} tokens without names; its output may read other tokens, too"
         assumptions += (f"prefix {names[0]!r}: {unproven}",)
