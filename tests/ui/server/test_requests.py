@@ -27,9 +27,9 @@ from tests.server_client import (
 from tests.support.full_disk import FullDisk
 from tests.support.waiting import HANG_SECONDS, until, wait_until
 from tests.support.wrong_requests import EDGE, JSON_ROUTES, WRONG_FORMS
-from vitviz.system.strangers import JSON_BYTES
+from vitviz.system.strangers import JSON_BYTES, TOOL_BYTES
 from vitviz.ui.server import log
-from vitviz.ui.server.bodies import BYTES_A_SECOND, LimitedBody
+from vitviz.ui.server.bodies import BYTES_A_SECOND, LimitedBody, read_json
 from vitviz.ui.server.files import Folder
 from vitviz.ui.server.hosts import HostRules
 from vitviz.ui.server.log import INTERNAL_ERROR
@@ -137,6 +137,25 @@ def test_a_body_that_nests_is_refused_and_nobody_waits(served: RunningApp) -> No
         answers = [pool.submit(post, served.port, "/gradio_api/queue/join", deep[:JSON_BYTES]) for _ in range(8)]
         served.expect_health()
         assert all(answer.result().status in (400, 413, 422) for answer in answers)
+
+
+async def test_a_call_with_pictures_has_no_more_than_other_calls_beside_them() -> None:
+    """Thirty megabytes of empty lists would hold up everybody for seconds."""
+
+    async def read(content: bytes) -> Any:
+        async def receive() -> Any:
+            return {"type": "http.request", "body": content}
+
+        return await read_json(LimitedBody(receive, TOOL_BYTES))
+
+    picture = "data:image/png;base64," + "A" * 2**22
+    assert await read(json.dumps({"image": picture, "like": [picture]}).encode()) == {
+        "image": picture,
+        "like": [picture],
+    }
+    for content in (b"[" + b"[]," * 2**17 + b"[]]", json.dumps({"image": picture, "more": "x" * JSON_BYTES}).encode()):
+        with pytest.raises(RequestError, match="more than 131,072 bytes beside its pictures"):
+            await read(content)
 
 
 # Uploads.

@@ -69,8 +69,7 @@ class RequestFilter:
         self._unread_replies = UnreadReplies(blocks._queue)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        serve = self._serve if scope["type"] == "http" else self._app
-        await serve(scope, receive, send)
+        await (self._serve if scope["type"] == "http" else self._app)(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = _path(scope)
