@@ -355,6 +355,19 @@ def test_a_fork_server_that_is_gone_is_started_anew_and_ends_with_its_worker() -
     assert second.poll() is not None
 
 
+def test_a_fork_server_that_ends_meanwhile_refuses_a_file_but_not_for_good(
+    light: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send_fds(*_: Any) -> None:
+        raise BrokenPipeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "send_fds", send_fds)
+        assert "LimitError: file.png: there is too little memory free" in outcome(light, "answer")
+    with light.child(MISBEHAVE, [], ["answer"], SMALL, ImageError, "file.png") as child:
+        assert child.part()[0]["pid"]
+
+
 def test_a_machine_without_a_free_process_refuses_a_file_but_not_for_good() -> None:
     worker = light_worker(f"{misbehaviour.__name__}:refuse_forks")
     for _ in range(2):

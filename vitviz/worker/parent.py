@@ -181,7 +181,8 @@ class Worker:
         stream, theirs = socket.socketpair()
         life, other = socket.socketpair()
         with stream, life:
-            with theirs, other, self._lock:
+            # A fork server that has just ended takes no file; the next one starts another.
+            with theirs, other, self._lock, suppress(OSError):
                 sent = [other.fileno(), theirs.fileno(), *(file.fileno() for file in files)]
                 socket.send_fds(self._control(), [b"\0"], sent)
             # A child that has ended already is reported with its first part.
