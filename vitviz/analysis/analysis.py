@@ -100,12 +100,13 @@ class Analysis(MethodMaps, Analysed, Experiments, AttributeAdvice):
         return cls(model, prepared, torch.empty(0), replace(trace, stored_weights=weights))
 
     def __repr__(self) -> str:
-        trace, layout = self.trace, self.trace.layout
-        image = "an image" if self.source is None else f"image {self.source}"
+        layout, image = self.trace.layout, "an image" if self.source is None else f"image {self.source}"
         best = self.predictions(1) if self.model.gives_probabilities else ()
         classes = f"{len(self.model.labels):,} class{'es' * (len(self.model.labels) != 1)}"
         predictions = "".join(f"; of {classes}: {each.label}, {each.probability:.0%}" for each in best)
-        size = f"{trace.layers} layers × {trace.heads} heads, {layout.grid_height}×{layout.grid_width} patches"
+        size = (
+            f"{self.trace.layers} layers × {self.trace.heads} heads, {layout.grid_height}×{layout.grid_width} patches"
+        )
         return f"Analysis({image} by {self.model.name!r}: {size}{predictions})"
 
     def _repr_html_(self) -> str:

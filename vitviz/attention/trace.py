@@ -175,12 +175,11 @@ class AttentionTrace(AttributeAdvice):
     def nbytes(self) -> int:
         """The most bytes that queries, keys, weights, bias, all norms, log-sums and cached matrices can take."""
         logarithms = self.layers * self.heads * self.layout.token_count * self.dtype.itemsize
-        fused_bytes = self._max_cached * self._fusion_bytes
         return (
             self.queries.nbytes
             + self.keys.nbytes
             + logarithms
-            + fused_bytes
+            + self._max_cached * self._fusion_bytes
             + sum(
                 tensor.nbytes
                 for tensor in (self.bias, self.norms, self.value_norms, *self.stored_weights)

@@ -43,9 +43,10 @@ def value_attention(
     trace, exclusion = exclude_tokens(AttentionTrace.checked(trace), exclude)
     if trace.value_norms is None:
         raise MethodError("this trace has no norms of values; vitviz.analyze measures them")
-    index, layout = trace.layer_index(layer), trace.layout
-    query = layout.default_query if query is None else query
+    index, query = trace.layer_index(layer), trace.layout.default_query if query is None else query
     tokens, name = one_head(trace.row(index, query) * trace.value_norms[index], head)
-    subject = f"What {layout.query_name(query)} reads of each patch: attention times the norm of the value"
-    description = ", ".join(filter(None, [subject, numbered("layer", index, trace.layers), name, exclusion]))
-    return TokenMap.of_tokens(tokens, layout, "attention × norm of the value", description, (0.0, math.inf))
+    place = ", ".join(filter(None, [numbered("layer", index, trace.layers), name, exclusion]))
+    description = (
+        f"What {trace.layout.query_name(query)} reads of each patch: attention times the norm of the value, {place}"
+    )
+    return TokenMap.of_tokens(tokens, trace.layout, "attention × norm of the value", description, (0.0, math.inf))
