@@ -31,7 +31,7 @@ TESTS: dict[str, dict[str, list[str]]] = {
     "The size of a body is limited before it is read": {
         "ui/server/test_requests.py": [
             "test_a_large_body_is_refused_before_it_is_there",
-            "test_a_call_with_pictures_has_no_more_than_other_calls_beside_them",
+            "test_a_body_of_many_items_is_refused_before_it_is_read",
         ]
     },
     "A body is there within its seconds": {
@@ -76,7 +76,10 @@ TESTS: dict[str, dict[str, list[str]]] = {
         "ui/test_launch.py": ["test_limits_and_descriptors_are_there_before_the_first_connection"],
     },
     "A visitor has so many requests under way": {
-        "ui/server/test_requests.py": ["test_one_visitor_has_so_many_requests_under_way_and_the_next_wait"],
+        "ui/server/test_requests.py": [
+            "test_one_visitor_has_so_many_requests_under_way_and_the_next_wait",
+            "test_a_large_body_that_waits_counts_as_several_requests",
+        ],
         "ui/test_runs_order.py": ["test_one_visitor_has_so_many_runs"],
         "ui/server/test_unread_replies.py": [
             "test_one_visitor_has_so_many_calls_and_another_has_their_own",

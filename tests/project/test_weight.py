@@ -24,7 +24,7 @@ MOST = {
     "models": 2670,
     "system": 140,
     "training": 430,
-    "ui": 3410,
+    "ui": 3420,
     "video": 630,
     "visualization": 900,
     "vitviz": 200,

@@ -32,6 +32,10 @@ BODY_SECONDS = 10.0
 BYTES_A_SECOND = 2**17
 # Bytes of a JSON body; JSON that nests or lists without end
 JSON_BYTES = 2**17
+# Lists, objects and commas of a JSON body; 43,000 empty lists, which take 3 MB once they are read
+JSON_ITEMS = 20_000
+# Bytes of a body that count as one more request; 400 requests of 128 KiB, which all wait
+REQUEST_BYTES = 2**13
 # Bytes of a call by MCP, whose strings may be pictures; a call without end
 TOOL_BYTES = 32 * 2**20
 # Seconds until the first request of a connection; thousands of idle connections

@@ -43,7 +43,7 @@ from vitviz.ui.records import (
     map_record,
     opened_record,
 )
-from vitviz.ui.server.line import current_visitor
+from vitviz.ui.server.line import current_bytes, current_visitor
 from vitviz.ui.server.log import INTERNAL_ERROR
 from vitviz.ui.server.rule import RequestError, UnderWay
 from vitviz.ui.service import AnalysisService
@@ -316,7 +316,7 @@ def answering(endpoint: Callable[..., Awaitable[Any]], under_way: UnderWay) -> C
     @wraps(endpoint)
     async def answer(*arguments: Any, **options: Any) -> Any:
         try:
-            async with under_way.request(current_visitor()):
+            async with under_way.request(current_visitor(), current_bytes()):
                 return TypeAdapter(Any).dump_python(await endpoint(*arguments, **options), mode="json")
         except (VitvizError, RequestError) as error:
             message = str(error)

@@ -16,7 +16,7 @@ from vitviz.progress import DownloadProgress
 from vitviz.system.strangers import GRACE_SECONDS
 from vitviz.ui.handlers import Handlers, sentence
 from vitviz.ui.progress_reports import ExpiredError, ProgressReport, RunEnded, Step
-from vitviz.ui.server.line import current_visitor
+from vitviz.ui.server.line import current_bytes, current_visitor
 from vitviz.ui.server.log import INTERNAL_ERROR, log_unexpected
 from vitviz.ui.server.rule import RequestError
 
@@ -140,7 +140,7 @@ class PageRuns:
                 step = ProgressReport(f"Downloading {step.repository}", step.done, step.total or 0)
             run.step = step
 
-        async with self.handlers.service.under_way.request(current_visitor()):
+        async with self.handlers.service.under_way.request(current_visitor(), current_bytes()):
             return await outcome(kind, self.handlers.kinds[kind](request, report))
 
     def _leave_later(self, run: Run) -> None:

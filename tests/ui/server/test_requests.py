@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,7 +27,7 @@ from tests.server_client import (
 from tests.support.full_disk import FullDisk
 from tests.support.waiting import HANG_SECONDS, until, wait_until
 from tests.support.wrong_requests import EDGE, JSON_ROUTES, WRONG_FORMS
-from vitviz.system.strangers import JSON_BYTES, TOOL_BYTES
+from vitviz.system.strangers import JSON_BYTES, JSON_ITEMS, REQUEST_BYTES, TOOL_BYTES
 from vitviz.ui.server import log
 from vitviz.ui.server.bodies import BYTES_A_SECOND, LimitedBody, read_json
 from vitviz.ui.server.files import Folder
@@ -139,8 +139,8 @@ def test_a_body_that_nests_is_refused_and_nobody_waits(served: RunningApp) -> No
         assert all(answer.result().status in (400, 413, 422) for answer in answers)
 
 
-async def test_a_call_with_pictures_has_no_more_than_other_calls_beside_them() -> None:
-    """Thirty megabytes of empty lists would hold up everybody for seconds."""
+async def test_a_body_of_many_items_is_refused_before_it_is_read() -> None:
+    """Empty lists take 24 times their length once they are read; the strings of pictures take nothing more."""
 
     async def read(content: bytes) -> Any:
         async def receive() -> Any:
@@ -148,14 +148,24 @@ async def test_a_call_with_pictures_has_no_more_than_other_calls_beside_them() -
 
         return await read_json(LimitedBody(receive, TOOL_BYTES))
 
-    picture = "data:image/png;base64," + "A" * 2**22
-    assert await read(json.dumps({"image": picture, "like": [picture]}).encode()) == {
-        "image": picture,
-        "like": [picture],
-    }
-    for content in (b"[" + b"[]," * 2**17 + b"[]]", json.dumps({"image": picture, "more": "x" * JSON_BYTES}).encode()):
-        with pytest.raises(RequestError, match="more than 131,072 bytes beside its pictures"):
-            await read(content)
+    picture = {"image": "data:image/png;base64," + "A" * 2**22}
+    assert await read(json.dumps(picture).encode()) == picture
+    assert await read(b"[" + b"0," * (JSON_ITEMS - 1) + b"0]") == [0] * JSON_ITEMS
+    for item in (b"[]", b"{}", b"0"):
+        with pytest.raises(RequestError, match="more than 20,000 items"):
+            await read(b"[" + (item + b",") * JSON_ITEMS + item + b"]")
+
+
+async def test_a_large_body_that_waits_counts_as_several_requests() -> None:
+    under_way = UnderWay(at_once=1, most=40)
+    async with AsyncExitStack() as waiting:
+        await waiting.enter_async_context(under_way.request("one", 20 * REQUEST_BYTES))
+        # It would wait, if it were not too much.
+        with pytest.raises(RequestError, match="40 of your requests"):
+            await waiting.enter_async_context(under_way.request("one", 20 * REQUEST_BYTES))
+        assert under_way.counts == {"one": 21}
+        await waiting.enter_async_context(under_way.request("another", 20 * REQUEST_BYTES))
+    assert not under_way.counts
 
 
 # Uploads.

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from vitviz.system.strangers import BODY_SECONDS, BYTES_A_SECOND, JSON_BYTES
+from vitviz.system.strangers import BODY_SECONDS, BYTES_A_SECOND, JSON_ITEMS
 from vitviz.ui.server.rule import RequestError
 
 # The ASGI specification, version 3.
@@ -19,7 +18,6 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-PICTURE = re.compile(rb'"data:[^"\\]*"')
 NOT_JSON = "the body is no JSON, nests too deeply, or has a number of thousands of digits"
 TOO_SLOW = f"the body comes too slowly: expected all of it within {BODY_SECONDS:g} s, and 1 s more for each 128 KiB"
 
@@ -88,9 +86,9 @@ async def read_json(body: LimitedBody) -> Any:
         if message["type"] != "http.request":
             raise ConnectionError("the client went away")
         content += message.get("body", b"")
-    # The pictures of a call by MCP are strings; of anything else, reading so much would hold up everybody.
-    if len(PICTURE.sub(b"", content) if len(content) > JSON_BYTES else b"") > JSON_BYTES:
-        raise RequestError(413, f"the body has more than {JSON_BYTES:,} bytes beside its pictures")
+    # The pictures of a call by MCP are strings, of which each is one item.
+    if sum(map(content.count, b"[{,")) > JSON_ITEMS:
+        raise RequestError(413, f"the body has more than {JSON_ITEMS:,} items")
     try:
         return json.loads(content)
     # Invalid UTF-8 is a ValueError, too.

@@ -59,6 +59,12 @@ def current_visitor() -> str:
     return visitor_key(client.host) if client is not None else ""
 
 
+def current_bytes() -> int:
+    """The length of the body of the current request."""
+    headers = getattr(LocalContext.request.get(None), "headers", {})
+    return int(headers.get("content-length", 0))
+
+
 @dataclass(eq=False)
 class _Ticket:
     """Work that waits.

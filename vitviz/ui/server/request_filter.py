@@ -139,6 +139,8 @@ class RequestFilter:
                 expect = stack.enter_context(self._unread_replies.asking(_visitor(scope)))
                 answer.when_accepted = lambda event: expect(session or event, event)
             content = json.dumps(value).encode()
+            # Whoever waits keeps the text alone.
+            del value
             headers = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
             headers.append((b"content-length", str(len(content)).encode()))
             await self._answer({**scope, "headers": headers}, route, replayed(content, receive), answer)
@@ -147,7 +149,8 @@ class RequestFilter:
         """Have the app answer a request whose body has arrived; a short one in its turn, which its response ends."""
         async with AsyncExitStack() as turn:
             if route.is_short:
-                await turn.enter_async_context(self._under_way.request(_visitor(scope)))
+                nbytes = int(dict(scope["headers"]).get(b"content-length", 0))
+                await turn.enter_async_context(self._under_way.request(_visitor(scope), nbytes))
                 answer.when_started = turn.aclose
             await self._app(scope, receive, answer.send)
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
-from vitviz.system.strangers import AT_ONCE, MOST
+from vitviz.system.strangers import AT_ONCE, MOST, REQUEST_BYTES
 
 TOO_MANY = "{} of your requests are under way: wait for them"
 
@@ -40,19 +40,24 @@ class UnderWay:
         self._places: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     @asynccontextmanager
-    async def request(self, visitor: str) -> AsyncIterator[None]:
+    async def request(self, visitor: str, nbytes: int = 0) -> AsyncIterator[None]:
         """The time in which a request is answered.
+
+        Args:
+            visitor: whose it is.
+            nbytes: of its body, which waits with it: a large one counts as several.
 
         Raises:
             RequestError: the visitor has too many.
         """
-        if self.counts[visitor] >= self._most:
+        count = 1 + nbytes // REQUEST_BYTES
+        if self.counts[visitor] + count > self._most:
             raise RequestError(429, TOO_MANY.format(self._most))
-        self.counts[visitor] += 1
+        self.counts[visitor] += count
         try:
             places = self._places.setdefault(visitor, asyncio.Semaphore(self._at_once))
             async with places:
                 yield
         finally:
-            self.counts[visitor] -= 1
+            self.counts[visitor] -= count
             self.counts += Counter()
