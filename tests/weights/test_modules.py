@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import itertools
+import sys
+import types
 from typing import Any
 
 import numpy as np
@@ -241,6 +243,7 @@ def test_the_progress_of_watching_is_reported() -> None:
 
 
 def test_a_terminal_shows_a_bar_from_the_first_second_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
     for is_terminal, seconds in ((True, 0.3), (True, 1e-6), (False, 0.3)):
         clock, screen = itertools.count(0, seconds), io.StringIO()
         screen.isatty = lambda shown=is_terminal: shown  # type: ignore[method-assign]
@@ -249,3 +252,9 @@ def test_a_terminal_shows_a_bar_from_the_first_second_on(monkeypatch: pytest.Mon
         load_own(OwnViT())
         is_shown = is_terminal and seconds > 0.1
         assert ("watching OwnViT" in screen.getvalue() and "/25" in screen.getvalue()) == is_shown
+    # In a notebook, too, whose stream is no terminal.
+    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
+    clock, screen = itertools.count(0, 0.3), io.StringIO()
+    monkeypatch.setattr("sys.stderr", screen)
+    load_own(OwnViT())
+    assert "watching OwnViT" in screen.getvalue()

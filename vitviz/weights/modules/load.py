@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -87,10 +88,11 @@ def load_module(
 
 @contextmanager
 def _bar(name: str) -> Iterator[Callable[[Progress], Any]]:
-    """A function that shows progress on a terminal, after a second."""
+    """A function that shows progress on a terminal or in a notebook, after a second."""
     from tqdm import tqdm
 
-    with tqdm(desc=f"watching {name}", total=PASSES, delay=1, disable=None, leave=False) as bar:
+    is_hidden = "ipykernel" not in sys.modules and not (sys.stderr and sys.stderr.isatty())
+    with tqdm(desc=f"watching {name}", total=PASSES, delay=1, disable=is_hidden, leave=False) as bar:
         yield lambda progress: bar.update(progress.done - bar.n)
 
 
