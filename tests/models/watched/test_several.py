@@ -79,7 +79,7 @@ def check(model: vitviz.Model, pixels: torch.Tensor, tolerance: float = TOLERANC
         for layer in range(trace.layers):
             torch.testing.assert_close(trace.weights(layer), expected.weights(layer), atol=tolerance, rtol=0)
             torch.testing.assert_close(trace.log_sums(layer), expected.log_sums(layer), atol=tolerance, rtol=tolerance)
-        for name in ("norms", "pooled"):
+        for name in ("norms", "pooled", "value_norms"):
             both = getattr(trace, name), getattr(expected, name)
             assert both[0] is both[1] or torch.allclose(*both, rtol=tolerance, atol=tolerance)
 

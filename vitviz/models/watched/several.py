@@ -16,7 +16,7 @@ from vitviz.models.watched.stream import find_stream
 from vitviz.models.watched.verification import VerifiedModule
 
 # All of a trace that a pass computes.
-PARTS = ("queries", "keys", "bias", "pooled", "norms")
+PARTS = ("queries", "keys", "bias", "pooled", "norms", "value_norms")
 Watched = tuple[torch.Tensor, AttentionTrace]
 
 
