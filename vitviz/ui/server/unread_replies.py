@@ -77,7 +77,9 @@ class UnreadReplies:
         """Let Gradio forget an answer that is read, or that nobody reads."""
         events = self._queue.pending_event_ids_session.get(session, set())
         events.discard(event)
-        if not events and not self._readers[session]:
+        if self._readers[session]:
+            asyncio.get_running_loop().call_later(REPLY_SECONDS, self._drop, session, event)
+        elif not events:
             self._note_read(session)
             self._queue.pending_event_ids_session.pop(session, None)
             self._queue.pending_messages_per_session.pop(session, None)
