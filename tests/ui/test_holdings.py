@@ -63,15 +63,15 @@ def test_of_equal_holders_the_value_used_least_lately_goes() -> None:
 def test_stores_share_a_bound_and_what_can_be_computed_again_goes_first() -> None:
     bound, dropped = Bound(10), list[str]()
     kept = Holdings[str](bound, "analyses", lambda _: 3, dropped.append)
-    again = Holdings[str](bound, "gradients and matrices of analyses", lambda _: 2, dropped.append)
+    again = Holdings[str](bound, "gradients and matrices of analyses", lambda _: 2, dropped.append, keeps_newest=False)
     for holdings, name, holder in ((kept, "a", "anna"), (kept, "b", "ben"), (again, "again b", "ben")):
         holdings.put(name, name, holder)
     kept.get("b")
     kept.put("c", "c", "carla")
     assert dropped == ["again b"] and bound.total == 9
     again.put("again c", "again c", "carla")
-    # The newest stays, and whoever keeps most loses.
-    assert dropped == ["again b", "c"] and bound.total == 8
+    # It takes the place of nothing that is not made again.
+    assert dropped == ["again b", "again c"] and bound.total == 9
 
 
 def test_a_picture_outlives_its_analyses_for_which_the_page_asks_again() -> None:

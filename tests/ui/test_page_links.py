@@ -36,6 +36,7 @@ from tests.driver import (
 from tests.support.visits import on_loop
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import SmallApp
+from vitviz.analysis.recomputable import kept_bytes
 from vitviz.ui.links import read_link
 
 pytestmark = pytest.mark.browser
@@ -231,8 +232,9 @@ def test_an_analysis_that_is_not_kept_any_more_is_asked_for_again(
     """The server keeps one analysis at a time, and somebody else looks at another picture."""
     page, cache = cifar_page, cifar.handlers.service.cache
     uid = page.evaluate(f"{EXPLORER}.panes[0].facts.uid")
-    assert cache.get(uid) is not None
-    monkeypatch.setattr(cache, "limit", 1)
+    analysis = cache.get(uid)
+    assert analysis is not None
+    monkeypatch.setattr(cache.bound, "limit", 3 * kept_bytes(analysis) // 2)
     on_loop(cifar.handlers.open_link({"link": "?example=rocket.jpg&fit=squash"}, lambda _: None))
     assert cache.get(uid) is None
     choose_method(page, "relevance")

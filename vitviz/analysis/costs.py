@@ -39,7 +39,7 @@ class Cost:
 
     >>> cost = vitviz.cost("cat.jpg", model)
     >>> cost.tokens, cost.nbytes
-    (201, 13780740)
+    (201, 13819332)
     """
 
     tokens: int

@@ -92,6 +92,7 @@ class AnalysisService:
             "gradients and matrices of analyses",
             lambda analysis: analysis.nbytes - kept_bytes(analysis),
             drop_recomputable,
+            keeps_newest=False,
         )
         # Model, picture and latest results of each analysis.
         self.origins: WeakKeyDictionary[Analysis, Origin] = WeakKeyDictionary()
