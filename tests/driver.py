@@ -130,10 +130,11 @@ SETTLED = f"""() => {{
         if (explorer && !explorer.asking && !explorer.requests.running) explorer.asking = describe();
         return false;
     }}
-    const {{ views, layout }} = explorer.store.state, isDouble = layout === "two" || layout === "difference";
-    return explorer.panes.slice(0, isDouble ? 2 : 1).every((pane, index) => {{
+    const {{ views, layout }} = explorer.store.state, isDouble = ["two", "difference", "alike"].includes(layout);
+    return explorer.panes.slice(0, isDouble ? views.length : 1).every((pane, index) => {{
         const {{ alone, painter, packs }} = pane, {{ query }} = views[index].parameters;
-        return alone || painter && (packs.failure || (packs.loading.size === 0 && pane.values(query)));
+        const isThere = () => (layout === "alike" ? pane.find("canvas").dataset.loaded : pane.values(query));
+        return alone || painter && (packs.failure || (packs.loading.size === 0 && isThere()));
     }});
 }}"""
 # What the page still waits for.

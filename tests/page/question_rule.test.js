@@ -20,10 +20,11 @@ const methods = Object.entries(METHODS).map(([name, [group, ...names]]) => ({
 const INPUT = { model: "", picture: "cat", step: null, frame: null, white: null, color_profile: null, fit: null, resolution: null };
 const VIEW = {
   ...INPUT, method: "attention", parameters: { layer: 2, query: [3, 4] }, pins: [], heads_off: [], patches_off: [],
-  probe: "norms", probe_parameters: {},
+  probe: "norms", probe_parameters: {}, alike: null,
 };
-const STATE = { views: [VIEW], layout: "one", panel: "", guide: 0 };
-const settings = { methods, probes: [{ name: "norms", parameters: [] }], scales: [], models: [], examples: [] };
+const STATE = { views: [VIEW], layout: "one", panel: "", guide: 0, alike_layer: null };
+const examples = ["example:fish", "example:astronaut.jpg"].map((id) => ({ id, name: id }));
+const settings = { methods, probes: [{ name: "norms", parameters: [] }], scales: [], models: [], examples };
 const element = { textContent: JSON.stringify({ settings, state: STATE, models: {}, views: [] }), querySelectorAll: () => [] };
 element.querySelector = () => element;
 Object.assign(globalThis, { document: { getElementById: () => element }, location: { pathname: "/" } });
@@ -141,6 +142,54 @@ test("places of one picture are not those of another, nor heads those of another
     const { pins, patches_off, heads_off, probe_parameters } = store.state.views[0];
     assert.deepEqual({ pins, patches_off, heads_off, probe_parameters }, kept);
   }
+});
+
+// ---- what is alike ----
+
+// What was there in both views and of which layer, what changes, and which squares and layer are kept.
+/** @type {[string, () => void, any][]} */
+const ALIKE = [
+  ["another picture in the second place", () => choices.choosePicture("dog"), { squares: [[1, 2], null], layer: 3 }],
+  ["another picture in the first place", () => {
+    page.active = 0;
+    choices.choosePicture("dog");
+  }, { squares: [null, [3, 4]], layer: 3 }],
+  ["another fit of the second picture", () => choices.chooseInput({ fit: "crop" }), { squares: [[1, 2], null], layer: 3 }],
+  ["another model, which both have then", () => choices.chooseModel("small"), { squares: [null, null], layer: null, models: ["small", "small"] }],
+  ["another training step, which both have then", () => choices.chooseStep(20), { squares: [[1, 2], [3, 4]], layer: 3, steps: [20, 20] }],
+  ["another layer", () => choices.showLayer(99), { squares: [[1, 2], [3, 4]], layer: 5 }],
+  ["another square", () => choices.chooseToken(panes[1], [0, 0]), { squares: [null, [0, 0]], layer: 3 }],
+  ["the same square once more", () => choices.chooseToken(panes[1], [3, 4]), { squares: [null, null], layer: 3 }],
+  ["a square under the pointer", () => { page.hovered = { pane: panes[0], query: [5, 5] }; }, { squares: [[1, 2], [3, 4]], layer: 3 }],
+  ["another question and back", () => {
+    choices.chooseLayout("one");
+    choices.chooseMethod("rollout");
+    choices.chooseAlike();
+  }, { squares: [[1, 2], [3, 4]], layer: 3 }],
+];
+for (const [name, change, { squares, layer, models = ["", ""], steps = [null, null] }] of ALIKE) test(`what is alike, of ${name}`, () => {
+  const [first, second] = [{ ...VIEW, alike: [1, 2] }, { ...VIEW, picture: "own", alike: [3, 4] }];
+  begin({ ...STATE, views: [first, second], layout: "alike", alike_layer: 3 });
+  page.active = 1;
+  change();
+  const { views, alike_layer, layout } = store.state;
+  assert.deepEqual([views.map(({ alike }) => alike), alike_layer, layout], [squares, layer, "alike"]);
+  assert.deepEqual([views.map(({ model }) => model), views.map(({ step }) => step)], [models, steps]);
+});
+
+test("what is alike is asked of a picture beside an example, which yields to one that was beside it before", () => {
+  begin();
+  choices.chooseAlike();
+  assert.deepEqual(store.state.views.map(({ picture }) => picture), ["cat", "example:astronaut.jpg"]);
+  // What comes next takes the second place.
+  choices.choosePicture("dog");
+  choices.chooseLayout("one");
+  assert.deepEqual([store.state.views.length, store.state.views[0].parameters], [1, VIEW.parameters]);
+  choices.chooseAlike();
+  assert.deepEqual(store.state.views.map(({ picture }) => picture), ["cat", "dog"]);
+  begin({ ...STATE, views: [{ ...VIEW, picture: "example:astronaut.jpg" }] });
+  choices.chooseAlike();
+  assert.equal(store.state.views[1].picture, "example:fish");
 });
 
 // ---- walks ----

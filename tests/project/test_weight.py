@@ -24,7 +24,7 @@ MOST = {
     "models": 2670,
     "system": 140,
     "training": 430,
-    "ui": 3420,
+    "ui": 3440,
     "video": 630,
     "visualization": 900,
     "vitviz": 200,
@@ -32,7 +32,7 @@ MOST = {
     "worker": 260,
 }
 # Statements of the page's modules, by folder: semicolons, and braces that open a block; imports and comments apart.
-MOST_SCRIPT = {"page": 3960, "device": 2370}
+MOST_SCRIPT = {"page": 4160, "device": 2370}
 
 
 def statements(text: str) -> int:

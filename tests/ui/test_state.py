@@ -66,7 +66,7 @@ def test_any_state_with_something_else_in_one_place_is_legal_or_one_sentence(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"layout": "three"}, "layout = 'three': expected 'one', 'slide', 'two' or 'difference'"),
+        ({"layout": "three"}, "layout = 'three': expected 'one', 'slide', 'two', 'difference' or 'alike'"),
         ({"opacity": 1.5}, "opacity = 1.5: expected a number from 0 to 1"),
         ({"opacity": float("nan")}, "opacity = nan: expected a number from 0 to 1"),
         ({"guide": 6}, "guide = 6: expected a whole number from 0 to 5"),

@@ -52,6 +52,8 @@ def as_python(state: PageState, sources: list[ViewSource]) -> str:
     lines += ["from vitviz.video.clips import read_frame"] * any(upload.frame is not None for upload in uploads)
     lines += ["from vitviz.weights import resources"] * any(map(example_of, uploads))
     lines += ["from vitviz.evaluation.probes import probe"] * has_probe
+    if state.layout == "alike" and len(views) > 1:
+        return "\n".join([*lines, "", *_opening(views[0][1]), *_alike(state, views[1][1])]) + "\n"
     previous: list[str] = []
     for index, (view, source) in enumerate(views):
         opening = _opening(source)
@@ -120,6 +122,21 @@ def _map(view: View, source: ViewSource, state: PageState, index: int) -> list[s
         f'heatmap.overlay(Style({look}){mark}).save("{name}.png")',
         *_hidden(view, source, options.get("target")),
     ]
+
+
+def _alike(state: PageState, other: ViewSource) -> list[str]:
+    """The lines that draw two pictures in the colours of one basis, and what is like the chosen square in both."""
+    layer = "" if state.alike_layer is None else f", layer={state.alike_layer}"
+    lines = [
+        f"other = vitviz.analyze({_picture(other.origin.upload)}, {_analyze_arguments(other)})",
+        f'vitviz.components([analysis, other]{layer}).save("alike.png", {state.opacity:g}, {state.smooth})',
+    ]
+    for view, (name, second) in zip(state.views, (("analysis", "other"), ("other", "analysis")), strict=True):
+        lines += [
+            f'{name}.similarity({view.alike}{layer}).overlay().save("alike-here.png")',
+            f'{name}.similarity({view.alike}, {second}{layer}).overlay().save("alike-there.png")',
+        ] * (view.alike is not None)
+    return lines
 
 
 def _hidden(view: View, source: ViewSource, target: str | None) -> list[str]:

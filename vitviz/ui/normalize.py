@@ -13,7 +13,7 @@ from vitviz.analysis.costs import NUMBER_BYTES, cost_of
 from vitviz.attention.layout import Query
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.parameters import ClassTarget, Parameter, values_of
-from vitviz.attribution.requests import Bounds, canonical_token
+from vitviz.attribution.requests import MAX_INDEX, Bounds, canonical_token
 from vitviz.attribution.rollout import discard_bytes
 from vitviz.errors.kinds import LimitError, MethodError, VitvizError
 from vitviz.evaluation.probes import PROBES
@@ -38,6 +38,13 @@ def normalize(state: PageState, analyses: Sequence[Analysis | None] = ()) -> tup
         notes += changes
     if state.layout in PAIRED_LAYOUTS and len(views) == 1:
         views *= 2
+    if state.layout == "alike" and len({(view.model, view.step) for view in views}) > 1:
+        notes.append("What is alike: expected two pictures by one model. Their maps are shown side by side.")
+        state = replace(state, layout="two")
+    last = min((analysis.trace.layers for analysis in analyses if analysis is not None), default=MAX_INDEX) - 1
+    if state.alike_layer is not None and state.alike_layer > last:
+        notes.append(f"What is alike: layer {state.alike_layer}: expected at most {last}. The best layer is shown.")
+        state = replace(state, alike_layer=None)
     low, high = state.low, state.high
     if low is not None and high is not None and low > high:
         notes.append(f"low = {low:g} and high = {high:g}: expected the lower one first. Each map has its own ends.")
@@ -64,12 +71,14 @@ def normalize_view(view: View, analysis: Analysis) -> tuple[View, list[str]]:
     depth, heads = model.network.config.depth, model.network.config.heads
     heads_off = [pair for pair in view.heads_off if pair[0] < depth and pair[1] < heads]
     patches_off = [pair for pair in view.patches_off if pair[0] < layout.grid_height and pair[1] < layout.grid_width]
+    alike = [pair for pair in (view.alike,) if pair and pair[0] < layout.grid_height and pair[1] < layout.grid_width]
     if len(patches_off) == layout.patch_count or model.network.why_no_hiding:
         patches_off = []
     for kind, before, after in (
         ("pins", view.pins, pins),
         ("heads switched off", view.heads_off, heads_off),
         ("patches switched off", view.patches_off, patches_off),
+        ("squares to compare with", (view.alike,) if view.alike else (), alike),
     ):
         if len(before) != len(after):
             notes.append(f"Of the {kind}, {len(before) - len(after)} are left out: this model and picture lack them.")
@@ -83,6 +92,7 @@ def normalize_view(view: View, analysis: Analysis) -> tuple[View, list[str]]:
             pins=tuple(dict.fromkeys(pins)),
             heads_off=tuple(heads_off),
             patches_off=tuple(patches_off),
+            alike=next(iter(alike), None),
             probe_parameters=_parameters(PROBES[view.probe].parameters, view.probe_parameters, middle, None, notes),
         ),
         notes,

@@ -48,8 +48,8 @@ MISSING_MODEL = f"own:{'-' * 22}"
 """The model of a view whose link names one that nobody can open."""
 # Of any model and picture.
 ANYTHING = Bounds(other_picture=picture_name)
-LAYOUTS = ("one", "slide", "two", "difference")
-PAIRED_LAYOUTS = ("two", "difference")
+LAYOUTS = ("one", "slide", "two", "difference", "alike")
+PAIRED_LAYOUTS = ("two", "difference", "alike")
 PANELS = ("", "compare", "switches", "probes", "save", "model", "guide")
 # Links of a longer tour open its last step.
 GUIDE_STEPS = 6
@@ -193,6 +193,8 @@ class View(State):
         frame: index in a clip, from 0; None for a picture.
         white: the value of white in a picture of 16 bits, whose black is 0; None for that of its format.
         color_profile: as :func:`vitviz.analyze` takes it.
+        alike: row and column of the square to which what is alike is lit in the layout ``alike``; None for no square
+            of this view.
 
     Raises:
         MethodError: a field is not legal for any model.
@@ -213,6 +215,7 @@ class View(State):
     frame: int | None = of_kind(Number(0, 10**6 - 1), None, none="none")
     white: int | None = of_kind(Number(1, 2**31 - 1), None, none="format")
     color_profile: ColorProfile | None = of_kind(Choice(COLOR_PROFILES), None, none="own")
+    alike: tuple[int, int] | None = of_kind(Place(), None, none="none")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -247,7 +250,7 @@ class PageState(State):
 
     Args:
         views: one or two.
-        layout: a name in :data:`LAYOUTS`.
+        layout: a name in :data:`LAYOUTS`; in ``alike``, two pictures by one model have one basis of colours.
         divider: where the picture begins beside the map in the layout ``slide``, in [0, 1].
         colormap: a name in :data:`vitviz.visualization.colormaps.COLORMAPS`.
         opacity: of the colours over the picture, in [0, 1].
@@ -263,6 +266,7 @@ class PageState(State):
         shared_scale: whether all cells of the sheet have one scale.
         own_scales: whether each of two maps has a scale of its own, where both could share one; None for maps of two
             classes alone.
+        alike_layer: whose features the layout ``alike`` compares; None for the layer that finds places again best.
         panel: the open panel, a name in :data:`PANELS`.
         guide: step of the tour, from 0.
 
@@ -286,6 +290,7 @@ class PageState(State):
     high: float | None = of_kind(END, None, none="own")
     shared_scale: bool = of_kind(Switch(), False, key="shared")
     own_scales: bool | None = of_kind(Switch(), None, none="automatic", key="own-scales")
+    alike_layer: int | None = of_kind(Number(0, MAX_INDEX - 1), None, none="best", key="alike-layer")
     panel: str = of_kind(Choice(PANELS), "")
     guide: int = of_kind(Number(0, GUIDE_STEPS - 1), 0)
 

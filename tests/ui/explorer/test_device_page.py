@@ -171,7 +171,9 @@ def test_what_it_offers_works_and_what_it_lacks_is_not_offered(
         for part in ("[data-act=link]", "[data-act=python]", "[data-act=page]", "[data-panel=compare]", ".vx-own"):
             assert page.locator(part).evaluate("part => getComputedStyle(part).display") == "none", part
         assert "Attention flow" not in page.locator(".vx-method").inner_html()
-        expect(page.locator(".vx-absent")).to_contain_text("Only the app computes attention flow")
+        expect(page.locator(".vx-absent")).to_contain_text(
+            re.compile("Only the app computes .*attention flow.*what is alike in two")
+        )
         # Of the token that the classifier reads, rollout with a parameter; and why, by every method, with progress.
         whys = ("relevance", "occlusion", "legrad", "grad_cam", "integrated_gradients", "gradient_rollout")
         for method, given in (("rollout", {"discard_ratio": 0.5}), *((method, {}) for method in whys)):

@@ -48,7 +48,7 @@ DEVICE_PROBES = (
     *("attention_distance", "attention_entropy", "head_similarity"),
 )
 DEVICE_FITS = ("squash", "crop")
-ONLY_THE_APP = "Only the app computes {}, and maps about a text or another picture."
+ONLY_THE_APP = "Only the app computes {}, maps about a text or another picture, and what is alike in two."
 # Up to so many products, files of all rollouts are small and soon made.
 MAX_ROLLOUT_PRODUCTS = 2**30
 # As QUICK_SEARCH of the app, of a device, which takes three times as long.

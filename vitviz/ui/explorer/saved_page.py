@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from dataclasses import replace
 from typing import Any, Literal
 
 from vitviz.analysis.analysis import Analysis
@@ -13,7 +14,7 @@ from vitviz.ui.explorer.assets import document_around, json_block, script, style
 from vitviz.ui.explorer.opening import add_reasons, opening
 from vitviz.ui.facts import analysis_facts, model_facts, settings
 from vitviz.ui.image_bytes import as_base64, as_webp
-from vitviz.ui.packs import file_names, pack
+from vitviz.ui.packs import FEATURES, features_packs, file_names, pack
 
 
 def whole_page(
@@ -64,6 +65,12 @@ def page_parts(
     state, maps = opening(analysis, link, None if fit == own_fit else fit or None, resolution)
     add_reasons(maps, analysis)
     picture = f"data:image/webp;base64,{as_base64(as_webp(analysis.prepared.image, quality=90))}"
+    files = {name: as_base64(pack(analysis.trace, name)) for name in file_names(analysis.trace)}
+    if state.layout == "alike":
+        features = FEATURES if state.alike_layer is None else f"{FEATURES} {state.alike_layer}"
+        files[FEATURES] = as_base64(dict(features_packs(analysis, features))[features])
+        # One picture, and the features of the chosen layer alone.
+        state = replace(state, views=state.views[:1], alike_layer=None)
     start = {
         "settings": {**settings(), "opens_any": False},
         "state": state.to_json(),
@@ -71,7 +78,7 @@ def page_parts(
         "asked": [dict(view.parameters) for view in state.views if link],
         "views": [analysis_facts("page", analysis, picture, view=state.views[0], name=name)],
         "models": {"": model_facts("", source or analysis.model.name, analysis.model)},
-        "files": {name: as_base64(pack(analysis.trace, name)) for name in file_names(analysis.trace)},
+        "files": files,
         "maps": maps,
     }
     layout = analysis.trace.layout

@@ -169,8 +169,9 @@ export class SavedBackend {
     this.methods = new Set(maps.map(({ method }) => method));
   }
 
-  has() {
-    return false;
+  /** @param {string} feature */
+  has(feature) {
+    return feature === "alike" && "features" in this.files;
   }
 
   watchLoading() {}
@@ -190,7 +191,8 @@ export class SavedBackend {
    * @param {string} name
    */
   async file(uid, name) {
-    return bytesOrThrow(this.files[name], name);
+    // Of the second picture, there are features alone.
+    return bytesOrThrow(this.files[`${uid} features` in this.files ? `${uid} ${name}` : name], name);
   }
 
   /** @param {any} options */

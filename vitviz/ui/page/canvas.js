@@ -129,17 +129,17 @@ export class Painter {
     context.imageSmoothingEnabled = true;
     context.drawImage(this.pictureOf(look), 0, 0, width, height);
     this.dimUnseen(context, width, height, [left, top, right, bottom]);
-    if (values && !look.isBare) {
+    if ((values || look.raster) && !look.isBare) {
       // Of what is in or out, nothing lies between.
-      const isSmooth = look.smooth && !values.every((value) => value === 0 || value === 1);
-      this.colour(scale.places(values), look.fade ? faded(colours, scale.signed) : colours, isSmooth);
+      const isSmooth = look.smooth && !values?.every((value) => value === 0 || value === 1);
+      if (values) this.colour(scale.places(values), look.fade ? faded(colours, scale.signed) : colours, isSmooth);
       context.save();
       context.beginPath();
       context.rect(0, 0, width * (look.part ?? 1), height);
       context.clip();
       context.globalAlpha = look.opacity ?? 1;
       context.imageSmoothingEnabled = isSmooth ?? false;
-      context.drawImage(this.map, left, top, right - left, bottom - top);
+      context.drawImage(look.raster ?? this.map, left, top, right - left, bottom - top);
       context.restore();
       if (look.part !== undefined) this.drawDivider(context, width * look.part, height);
     }

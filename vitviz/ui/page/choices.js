@@ -3,13 +3,18 @@
 import { defaultOf } from "./defaults.js";
 import { closeMenus } from "./menus.js";
 import { crossFade } from "./motion.js";
-import { activePane, activeView, isHiding, missing, models, page, panes, store, widenedPictures } from "./page.js";
-import { METHODS } from "./settings.js";
+import { clamped } from "./numbers.js";
+import { activePane, activeView, isAlike, isHiding, missing, models, page, panes, store, widenedPictures } from "./page.js";
+import { changed } from "./question_rule.js";
+import { backend, METHODS, SETTINGS, START } from "./settings.js";
+import { layerOfFeatures } from "./pane.js";
 import { analysisKey, isEqual, isPaired, MAX_PINS } from "./store.js";
 import { queryOf } from "./token_names.js";
 import { hasParameter, parametersOf, probeDefaultOf, probeParameter, tokenOf, valueOf } from "./tokens.js";
 
 const PLAY_MS = 800;
+// The picture with which the first one is compared, where it is there: a cat and an astronaut have faces.
+const OTHER_EXAMPLE = "example:astronaut.jpg";
 // The method with which each question is answered first, where the page has it.
 /** @type {Record<string, string>} */
 const FIRST_METHODS = { token: "attention", target: "relevance", layers: "rollout" };
@@ -30,12 +35,16 @@ export function choosePicture(picture) {
  */
 export const chooseInput = (change) => store.change(page.active, change);
 
+// Features of two models cannot be compared.
+const viewsOfModel = () => (isAlike() ? store.state.views.map((_, index) => index) : [page.active]);
+
 /**
  * Another training step; the last one is the default.
  * @param {number | null} step
  */
 export function chooseStep(step) {
-  store.patchView(page.active, { step: step === models[activeView().model]?.steps?.at(-1) ? null : step });
+  for (const index of viewsOfModel())
+    store.patchView(index, { step: step === models[activeView().model]?.steps?.at(-1) ? null : step });
 }
 
 /** @param {string} model */
@@ -44,7 +53,8 @@ export function chooseModel(model) {
   // One that was missing is looked for again.
   missing.delete(model);
   activePane().alone = "";
-  store.change(page.active, { model, step: null, fit: null, resolution: null });
+  for (const index of viewsOfModel()) store.change(index, { model, step: null, fit: null, resolution: null });
+  store.patch({ alike_layer: null });
   if (!activePane().facts) store.refresh();
 }
 
@@ -114,11 +124,15 @@ export function chooseTarget(index) {
  * @param {number} layer
  */
 export function showLayer(layer) {
-  if (isHiding()) store.patch({ panel: "" });
   const { method } = activeView(), last = activePane().facts.layers - 1;
+  if (isAlike()) return backend.computes && store.patch({ alike_layer: clamped(layer, 0, last) });
+  if (isHiding()) store.patch({ panel: "" });
   if (!hasParameter(method, "layer")) chooseMethod("attention");
-  setParameter("layer", Math.min(Math.max(layer, 0), last));
+  setParameter("layer", clamped(layer, 0, last));
 }
+
+/** The layer that is shown; of a map of all of them, none. */
+export const layerShown = () => (isAlike() ? layerOfFeatures(panes[0]) : valueOf(activeView(), "layer", activePane().facts));
 
 /**
  * Show a head of a layer, with the attention map if the current method has no single heads.
@@ -185,7 +199,8 @@ export function chooseLayout(layout) {
   const { state: { views }, asked } = store, [first] = views;
   if (isPaired(layout)) {
     if (views.length > 1) return store.patch({ layout });
-    const isKnown = isEqual(hidden.views[0], first);
+    // A saved page has no maps of a second picture.
+    const isKnown = isEqual(hidden.views[0], first) && (backend.computes || analysisKey(hidden.views[1]) === analysisKey(first));
     return store.patch(
       { layout, views: isKnown ? hidden.views : [first, withNext(first, "head")] }, [asked[0], isKnown ? hidden.asked : asked[0]],
     );
@@ -237,6 +252,34 @@ function withNext(view, name) {
   return { ...view, parameters: { ...view.parameters, [name]: next } };
 }
 
+/** Show what is alike in the picture and another one: that which was beside it before, or an example. */
+export function chooseAlike() {
+  const { state: { views: [first, beside], panel }, asked } = store;
+  const isOther = (/** @type {View | undefined} */ view) =>
+    view && view.picture !== first.picture && view.model === first.model && view.step === first.step;
+  const examples = SETTINGS.examples.filter(({ id }) => id !== first.picture),
+    example = examples.find(({ id }) => id === OTHER_EXAMPLE) ?? examples[0];
+  const other = [beside, hidden.views[1], START.state.views[1]].find(isOther) ?? (example && backend.computes
+    && changed(first, asked[0], { picture: example.id, frame: null, white: null, color_profile: null, fit: null }, true, METHODS).view);
+  // What is chosen, or dropped anywhere, goes there.
+  page.active = other ? 1 : 0;
+  page.hovered = null;
+  store.patch(
+    { layout: "alike", panel: panel === "switches" ? "" : panel, views: other ? [first, other] : [first] }, [asked[0], asked[0]],
+  );
+}
+
+/**
+ * Keep the square of a pane to which what is alike is lit; the same again, or null, lets it go.
+ * @param {Pane} pane
+ * @param {Query} query
+ */
+export function chooseSquare(pane, query) {
+  const { views } = store.state, kept = Array.isArray(query) && !isEqual(views[pane.index].alike, query) ? query : null;
+  page.hovered = null;
+  store.patch({ views: views.map((view, index) => ({ ...view, alike: index === pane.index ? kept : null })) });
+}
+
 /**
  * The share of the picture's width that the map covers.
  * @param {number} divider
@@ -250,6 +293,7 @@ export const chooseDivider = (divider) => store.patch(divider < 1 ? { layout: "s
  */
 export function chooseToken(pane, query) {
   activate(pane);
+  if (isAlike()) return chooseSquare(pane, query);
   page.hovered = null;
   store.ask(store.state.views.map((view, index) => {
     const { facts, model, view: shown } = panes[index], counterpart = facts && shown ? panes[index].counterpart(pane, query) : undefined;
@@ -269,7 +313,7 @@ export function chooseToken(pane, query) {
  */
 export function pinToken(pane, token) {
   activate(pane);
-  if (!pane.hasToken) return;
+  if (!pane.hasToken || isAlike()) return;
   const query = queryOf(token, pane.facts), { pins } = store.state.views[pane.index];
   const remaining = pins.filter((item) => !isEqual(item, query));
   store.patchView(pane.index, { pins: remaining.length < pins.length ? remaining : [...remaining, query].slice(-MAX_PINS) });
@@ -306,7 +350,7 @@ export function play() {
     if (key !== analysisKey(view)) return;
     crossFade(activePane());
     if (view.frame !== null && facts.clip) store.patchView(page.active, { frame: (view.frame + 1) % facts.clip.frames });
-    else showLayer(((valueOf(view, "layer", facts) ?? -1) + 1) % facts.layers);
+    else showLayer(((layerShown() ?? -1) + 1) % facts.layers);
   }, PLAY_MS);
   store.refresh();
 }

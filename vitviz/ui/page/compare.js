@@ -6,7 +6,7 @@ import { labelOf } from "./class_names.js";
 import { find, listenTo, setText } from "./dom.js";
 import { offeredMethods } from "./map_sources.js";
 import { range } from "./numbers.js";
-import { isDouble, isHiding, page, panes, store } from "./page.js";
+import { isAlike, isDouble, isHiding, page, panes, store } from "./page.js";
 import { answeredBy } from "./question_rule.js";
 import { backend, METHODS, SETTINGS } from "./settings.js";
 import { isEqual, isPaired } from "./store.js";
@@ -95,10 +95,11 @@ export class Comparison {
     this.offers = [];
     const toggle = () => {
       this.kind = "";
-      page.active = isDouble() ? 0 : 1;
+      const isOn = isDouble() && !isAlike();
+      page.active = isOn ? 0 : 1;
       // A click on a map chooses it there, and hides nothing.
       if (isHiding() && !isDouble()) store.patch({ panel: "" });
-      chooseLayout(isDouble() ? "one" : "two");
+      chooseLayout(isOn ? "one" : "two");
       // A map of no single head has none beside it: the same of another picture shows more than itself.
       if (isDouble()) this.kind = "head";
       if (isDouble() && isEqual(store.state.views[0], store.state.views[1])) this.start(backend.computes ? "picture" : "head");
@@ -138,7 +139,7 @@ export class Comparison {
 
   /** @param {State} state */
   show({ layout, views: [first, second] }) {
-    const isOn = isPaired(layout), pane = panes[1], { facts } = pane;
+    const isOn = isPaired(layout) && !isAlike(), pane = panes[1], { facts } = pane;
     find("compare-open").setAttribute("aria-pressed", isOn);
     find("comparing").hidden = !isOn;
     if (!isOn || !facts || !panes[0].facts) return;

@@ -2,6 +2,7 @@
 
 import { OUTLIER_COLOUR } from "./canvas.js";
 import { namesOfHidden, showLead, wholeName } from "./answer.js";
+import { drawAlike } from "./alike.js";
 import { showChips } from "./chips.js";
 import { captionOf } from "./captions.js";
 import { unpinToken } from "./choices.js";
@@ -12,7 +13,7 @@ import { showLegend } from "./legend.js";
 import { ATTENTION, attentionScale, fittedScale, isHeldFor, lookOf, quantityOf, smallLook } from "./look.js";
 import { reasonOf, setState } from "./messages.js";
 import { clamped, differenceOfMaps, digits, percent } from "./numbers.js";
-import { activePane, isDouble, isHiding, page, shownPanes, store, timings } from "./page.js";
+import { activePane, isAlike, isDouble, isHiding, page, shownPanes, store, timings } from "./page.js";
 import { showPins } from "./pins.js";
 import { playOpening } from "./motion.js";
 import { METHODS, SCALES } from "./settings.js";
@@ -73,6 +74,7 @@ export function draw() {
 function drawViews() {
   const shown = shownPanes().filter(({ alone }) => !alone);
   if (!shown.length || shown.some((pane) => !pane.painter)) return;
+  if (isAlike()) return drawAlike(shown);
   /** @type {any[]} */
   const maps = shown.map((pane) => {
     const query = queryOfPane(pane);
@@ -118,7 +120,7 @@ function drawViews() {
   const token = tokenOf(asking, map.pane.facts, map.pane.model) ?? map.pane.facts.start;
   for (const part of findAll(".vx-whole")) setText(part, wholeName(map.pane.view));
   showSheet(map.pane, token);
-  showStrip(map.pane, token, colours[store.state.colormap], smallLook(), attentionScale);
+  showStrip(map.pane, valueOf(map.pane.view, "layer", map.pane.facts), (canvas, layer) => drawFrame(canvas, map.pane, layer, token));
   probes.follow(activePane(), page.hovered?.pane === activePane() ? page.hovered.query : null);
 }
 
@@ -235,6 +237,19 @@ function drawPin(canvas, pane, query, like) {
     smallLook(),
   );
   if (Array.isArray(query)) pane.painter.mark(canvas, query, "white", 1.5);
+}
+
+/**
+ * A token's map in a layer, with the view's head.
+ * @param {HTMLCanvasElement} canvas
+ * @param {Pane} pane
+ * @param {number} layer
+ * @param {number} token
+ */
+function drawFrame(canvas, { facts, view, attention, painter }, layer, token) {
+  const direction = valueOf(view, "direction", facts) ?? "row", head = valueOf(view, "head", facts) ?? "mean";
+  const patches = attention.map(layer, head, token, direction)?.subarray(attention.prefix) ?? null;
+  painter.draw(canvas, patches, patches && attentionScale([patches]), colours[store.state.colormap], smallLook());
 }
 
 /**

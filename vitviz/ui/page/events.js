@@ -2,7 +2,7 @@
 
 import { retryFailed } from "./analyses.js";
 import {
-  chooseToken, pinToken, play, setLook, showHead, showHeadOfLayer, showLayer,
+  chooseSquare, chooseToken, layerShown, pinToken, play, setLook, showHead, showHeadOfLayer, showLayer,
 } from "./choices.js";
 import { element, find, listenTo, root } from "./dom.js";
 import { hidePatch, isHidden, switchHead } from "./hiding.js";
@@ -10,7 +10,7 @@ import { showLens } from "./lens.js";
 import { closeMenus, listenToMenus } from "./menus.js";
 import { notify } from "./messages.js";
 import { clamped } from "./numbers.js";
-import { activePane, activeView, films, isHiding, page, panes, requestDraw, requests, store } from "./page.js";
+import { activePane, activeView, films, isAlike, isHiding, page, panes, requestDraw, requests, store } from "./page.js";
 import { isEqual } from "./store.js";
 import { listenToStrip } from "./strip.js";
 import { queryOf } from "./token_names.js";
@@ -39,8 +39,11 @@ export function hoverToken(pane, token, event) {
  * @param {number} across
  */
 function moveToken(down, across) {
-  const pane = activePane(), { attention, facts } = pane, token = pane.token ?? facts.start;
-  const [row, column] = token < attention.prefix ? [-down, -across] : attention.cell(token);
+  // The square that is kept goes on, in whichever picture it is.
+  const pane = panes.find(({ index }) => isAlike() && store.state.views[index]?.alike) ?? activePane(),
+    { attention, facts } = pane, token = pane.token ?? facts.start;
+  const chosen = isAlike() ? store.state.views[pane.index].alike : token < attention.prefix ? null : attention.cell(token);
+  const [row, column] = chosen ?? [-down, -across];
   chooseToken(pane, [clamped(row + down, 0, facts.rows - 1), clamped(column + across, 0, facts.columns - 1)]);
 }
 
@@ -78,7 +81,7 @@ function project(isOn) {
   requestDraw();
 }
 
-const layerNow = () => valueOf(activeView(), "layer", activePane().facts) ?? activePane().facts.layers - 1;
+const layerNow = () => layerShown() ?? activePane().facts.layers - 1;
 /** @type {Record<string, () => any>} */
 const KEYS = {
   ArrowLeft: () => moveToken(0, -1),
@@ -87,7 +90,8 @@ const KEYS = {
   ArrowDown: () => moveToken(1, 0),
   Enter: pinChosen,
   " ": pinChosen,
-  Escape: () => (isProjected() ? project(false) : store.patchView(page.active, { pins: [] })),
+  Escape: () => (isProjected() ? project(false)
+    : isAlike() ? chooseSquare(activePane(), null) : store.patchView(page.active, { pins: [] })),
   "[": () => showLayer(layerNow() - 1),
   "]": () => showLayer(layerNow() + 1),
   c: () => nextPrefix("cls"),

@@ -7,16 +7,17 @@ import { findAll, root } from "./dom.js";
 import { hoverToken } from "./events.js";
 import { hidePatch, isHidden } from "./hiding.js";
 import { notify } from "./messages.js";
-import { activePane, isDouble, isHiding, page, panes, requestDraw, requests, store, timings } from "./page.js";
+import { activePane, isAlike, isDouble, isHiding, page, panes, requestDraw, requests, store, timings } from "./page.js";
 import { Pane } from "./pane.js";
 import { analysisKey, isEqual } from "./store.js";
-import { comparison, controls, guide, panels, probes, questions, source, unless } from "./widgets.js";
+import { beside, comparison, controls, guide, panels, probes, questions, source, unless } from "./widgets.js";
 
 const hooks = {
   hover: hoverToken,
   pin: pinToken,
   fetchFile,
-  activate,
+  // Of two pictures whose squares are compared, a click on the other keeps its square at once.
+  activate: (/** @type {Pane} */ pane) => activate(pane) && !isAlike(),
   choose: chooseToken,
   hide: hidePatch,
   isHiding,
@@ -50,7 +51,8 @@ export function sync(previous) {
   const started = performance.now(), { views, layout } = store.state;
   // A message belongs to the last choice.
   if (previous && !isEqual(previous.views, views)) notify("");
-  root.dataset.layout = layout;
+  root.dataset.layout = layout !== "alike" ? layout : isDouble() ? "two" : "one";
+  const isRecompared = previous && !isEqual([previous.layout, previous.alike_layer], [layout, store.state.alike_layer]);
   second.hidden = !isDouble();
   third.hidden = layout !== "difference";
   if (page.active >= views.length) page.active = 0;
@@ -64,6 +66,7 @@ export function sync(previous) {
       requests.drop(`analysis ${pane.index}`);
       pane.element.classList.remove("vx-stale");
       if (!isEqual(pane.view, view)) pane.setView(view);
+      else if (isRecompared) pane.requestFiles();
       pane.asked = store.asked[pane.index];
     }
   }
@@ -90,6 +93,7 @@ function showControls() {
   source.show(view, pane.key === analysisKey(view) ? pane.facts : null, pane.model);
   panels.show(state, pane.facts, pane.model);
   comparison.show(state);
+  beside.show(state);
   guide.show(state, pane.facts, pane.model);
   if (pane.facts) probes.show(view, pane.facts, pane.model);
   if (pane.facts && pane.key === analysisKey(view)) questions.show(view, pane.facts, pane.model);

@@ -49,7 +49,7 @@ function panelOfPane(pane) {
   return {
     badge: pane.find("badge").textContent,
     caption: pane.find("status").textContent + hiddenSentence(pane.view),
-    legend: pane.find("legend").hidden ? null
+    legend: pane.find("legend").hidden || look.raster ? null
       : { low, high, quantity, bar: (context, width, height) => drawRaster(context, barOf(table), 0, 0, width, height) },
     ratio,
     draw: (context, width, height) => {

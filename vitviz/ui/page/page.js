@@ -46,10 +46,14 @@ export const activePane = () => panes[page.active], activeView = () => store.sta
 /** What the map of a target is about, or would be: a class by its number, another target, or nothing for the first guess. */
 export const activeTarget = () => activeView().parameters.target ?? store.asked[page.active].target ?? null;
 
-export const isDouble = () => isPaired(store.state.layout);
+// What is alike in one picture alone, in a saved page, has one view.
+export const isDouble = () => isPaired(store.state.layout) && store.state.views.length > 1;
+
+/** Whether two pictures are in the colours of what is alike. */
+export const isAlike = () => store.state.layout === "alike";
 
 /** Whether the picture is painted on, to hide squares. */
-export const isHiding = () => store.state.panel === "switches";
+export const isHiding = () => store.state.panel === "switches" && !isAlike();
 
 export const shownPanes = () => (isDouble() ? panes : panes.slice(0, 1));
 

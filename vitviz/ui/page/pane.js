@@ -10,7 +10,7 @@ import { showLegend } from "./legend.js";
 import { mapSource } from "./map_sources.js";
 import { range } from "./numbers.js";
 import { Packs } from "./packs.js";
-import { page, requestDraw } from "./page.js";
+import { isAlike, page, requestDraw, store } from "./page.js";
 import { PIN_COLOURS } from "./pins.js";
 import { withoutNaN } from "./scales.js";
 import { backend, METHODS } from "./settings.js";
@@ -43,6 +43,18 @@ async function bitmapOf(address) {
   image.src = address;
   await new Promise((done, fail) => Object.assign(image, { onload: done, onerror: fail }));
   return createImageBitmap(image);
+}
+
+/** The file with the features that are compared. */
+export const nameOfFeatures = (layer = store.state.alike_layer) => (layer === null ? "features" : `features ${layer}`);
+
+/**
+ * The layer whose features are compared; undefined until the one that the server chooses is there.
+ * @param {Pane} pane
+ */
+export function layerOfFeatures({ packs }) {
+  const { metadata: { layer } = /** @type {Record<string, string>} */ ({}) } = packs?.get(nameOfFeatures()) ?? {};
+  return store.state.alike_layer ?? (layer === undefined ? undefined : Number(layer));
 }
 
 export class Pane {
@@ -181,14 +193,17 @@ export class Pane {
   /** Request the files of the view, its maps first, then the nearest layers. */
   requestFiles() {
     if (!this.packs || this.hooks.isOpening()) return;
-    const layer = valueOf(this.view, "layer", this.facts) ?? this.facts.layers - 1;
+    const isCompared = isAlike(), shown = isCompared ? layerOfFeatures(this) : valueOf(this.view, "layer", this.facts);
+    const layer = shown ?? this.facts.layers - 1;
     const distance = (/** @type {any} */ number) => Math.abs(number - layer);
     const nearest = range(this.facts.layers).sort((a, b) => distance(a) - distance(b));
+    const features = [nameOfFeatures(), ...(backend.computes ? nearest.map((number) => nameOfFeatures(number)) : [])];
     const queries = [this.query, ...(this.restQuery === null ? [] : [this.restQuery]), ...(this.hasToken ? this.view.pins : [])];
     const maps = queries.flatMap((query) => this.sourceOf(query).file ?? []);
     // Until somebody touches the page, a far look needs the one layer that it shows large.
     const isEnough = !page.isTouched && Boolean(this.facts.look?.rows) && isFarLook(this.view, this.facts);
-    const files = [...maps, ...nearest.slice(0, isEnough ? 1 : undefined).map((number) => ({ name: `layer ${number}` }))];
+    const files = isCompared ? features.map((name) => ({ name }))
+      : [...maps, ...nearest.slice(0, isEnough ? 1 : undefined).map((number) => ({ name: `layer ${number}` }))];
     this.hooks.onRequest(this, files.map(({ name }) => name));
     this.packs.request(files);
   }
@@ -297,8 +312,7 @@ export class Pane {
     const arc = strongest && !look.isBare && isLooking(this, query) ? /** @type {[Cell, Cell]} */ ([query, strongest]) : null,
       isPointed = this.index === page.active && find("unless").matches(":enabled:is(:hover, :focus-visible)"),
       named = (isPointed && this.facts.flip?.patches) || [];
-    this.drawing = { patches, scale, table, look, marks: [...marks, ...queryMarks], arc, named };
-    fitCanvas(canvas, this.painter.ratio);
+    this.present({ patches, scale, table, look, marks: [...marks, ...queryMarks], arc, named }, Boolean(values));
     // What asks and what is looked at is seen through the legend, which fades where the pointer asks below it.
     const foot = canvas.height - FOOT_PIXELS * canvas.width / (canvas.clientWidth || 1), { hovered } = page;
     const isLow = (/** @type {any} */ cell) => {
@@ -307,10 +321,21 @@ export class Pane {
     };
     this.element.classList.toggle("vx-seen-through", [query, strongest].some(isLow));
     this.element.classList.toggle("vx-faint", isLow(hovered?.pane === this ? hovered.query : null));
+  }
+
+  /**
+   * Put a drawing on the stage.
+   * @param {Drawing} drawing
+   * @param {boolean} isLoaded whether it is all there
+   */
+  present(drawing, isLoaded) {
+    const canvas = this.find("canvas");
+    this.drawing = drawing;
+    fitCanvas(canvas, this.painter.ratio);
     // On a phone, the layers stay below the stage.
     if (this.index === 0) root.style.setProperty("--vx-picture-height", canvas.parentElement?.style.height ?? "");
-    this.drawOn(canvas, this.painter, look);
-    canvas.dataset.loaded = values ? this.facts.uid : "";
+    this.drawOn(canvas, this.painter, drawing.look);
+    canvas.dataset.loaded = isLoaded ? this.facts.uid : "";
   }
 
   /**

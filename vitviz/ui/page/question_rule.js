@@ -78,7 +78,7 @@ export function changed(view, asked, change, isBeside, methods) {
       ...view,
       ...change,
       parameters: method === view.method && (isBeside || !isGrid) ? kept(view.parameters) : answeredBy(remaining, method, methods),
-      ...(isGrid && { pins: [], patches_off: [] }),
+      ...(isGrid && { pins: [], patches_off: [], alike: null }),
       ...((isPicture || isModel) && { heads_off: [] }),
       ...(isGrid && Array.isArray(query) && { probe_parameters: others }),
       ...(isModel && { probe_parameters: {} }),

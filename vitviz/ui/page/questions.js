@@ -1,17 +1,18 @@
-// The four questions: tabs over the methods, and hiding.
+// The five questions: tabs over the methods, hiding, and what is alike.
 
+import { SAME_COLOUR } from "./alike.js";
 import { showLead } from "./answer.js";
-import { chooseMethod, methodOf } from "./choices.js";
+import { chooseAlike, chooseLayout, chooseMethod, methodOf } from "./choices.js";
 import { labelOf } from "./class_names.js";
 import { createButton, find, root, setText } from "./dom.js";
 import { canHide } from "./hiding.js";
 import { offeredMethods } from "./map_sources.js";
-import { activeTarget, isDouble, isHiding, page, panes, store } from "./page.js";
+import { activeTarget, isAlike, isDouble, isHiding, page, panes, store } from "./page.js";
 import { classOf, isFarLook } from "./tokens.js";
-import { METHODS } from "./settings.js";
+import { backend, METHODS } from "./settings.js";
 
-// By the group of their methods; hiding has none. Of a class in quotes, of whether another token asks than the classifier's, of
-// the first token that is no patch, and of whether the model names classes.
+// By the group of their methods; hiding and what is alike have none. Of a class in quotes, of whether another token asks than the
+// classifier's, of the first token that is no patch, and of whether the model names classes.
 /** @typedef {{ quoted: string, isOther: boolean, start: string, hasClasses: boolean }} LeadFacts */
 /** @type {Record<string, { title: string, lead: (about: LeadFacts) => string }>} */
 export const QUESTIONS = {
@@ -36,6 +37,10 @@ export const QUESTIONS = {
     lead: ({ hasClasses }) => "Paint over squares to hide them from the model, and see "
       + `${hasClasses ? "its answer" : "the likeness"} change. A click shows one again.`,
   },
+  alike: {
+    title: "What is alike",
+    lead: () => `${SAME_COLOUR} Point at a square to light what is like it.`,
+  },
 };
 
 // Of a model without classes, before a picture is chosen.
@@ -44,10 +49,13 @@ const WHAT_TO_ASK = ["Choose a picture", "Write a text, or choose a picture,"].m
 const NOTHING_CHANGES = "Say under Why first what the picture may be like: hiding squares changes the likeness";
 
 /** The question that the state answers. */
-const questionOf = () => (isHiding() ? "hide" : METHODS[store.state.views[page.active].method].group);
+const questionOf = () => (isAlike() ? "alike" : isHiding() ? "hide" : METHODS[store.state.views[page.active].method].group);
 
 /** @param {string} name */
 function ask(name) {
+  if (name === questionOf()) return;
+  if (name === "alike") return chooseAlike();
+  if (isAlike()) chooseLayout("one");
   if (name === "hide") return store.patch({ panel: "switches" });
   if (isHiding()) store.patch({ panel: "" });
   if (questionOf() === name) return;
@@ -79,19 +87,22 @@ export class Questions {
     const chosen = questionOf(), offered = offeredMethods(facts, model), best = facts.predictions[0]?.index;
     const target = activeTarget(), isUnasked = !model.labels.length && target === null;
     if (root.dataset.question !== chosen && chosen === "target" && isUnasked) find("options").open = true;
-    root.dataset.question = chosen;
     const about = typeof target === "number" ? target : best;
     const isOfClass = about !== undefined && (target === null || typeof target === "number");
     const quoted = isOfClass ? `“${labelOf(model, about).split(",")[0]}”` : "";
     const like = target?.like ? "likeness to the other picture" : target?.text ? `“${target.text}”` : "";
     for (const tab of find("tabs").children) {
       const name = tab.dataset.question;
-      tab.hidden = name === "hide" ? !canHide(model) : !offered.some((method) => method.group === name);
+      tab.hidden = name === "alike" ? !backend.has("alike")
+        : name === "hide" ? !canHide(model) : !offered.some((method) => method.group === name);
       setText(tab, name === "target" ? `Why ${quoted}`.trim() : QUESTIONS[name].title);
       tab.setAttribute("aria-selected", name === chosen);
       Object.assign(tab, name === "hide" && { disabled: isUnasked, title: isUnasked ? NOTHING_CHANGES : "" });
       tab.tabIndex = name === chosen ? 0 : -1;
+      // On a phone, the last tabs are beyond the edge.
+      if (name === chosen && root.dataset.question !== chosen) find("tabs").scrollLeft = tab.offsetLeft;
     }
+    root.dataset.question = chosen;
     const isOther = ![undefined, "cls"].includes(view.parameters.query);
     const names = isDouble() && chosen === "target" ? panes.map(({ view: each, facts: of, model: its }) => {
       const index = of && classOf(each, of);
@@ -102,7 +113,8 @@ export class Questions {
     // That of a far look goes with the pointer.
     if (isHiding() && model.why_no_hiding)
       return showLead(`Squares cannot be hidden here (${model.why_no_hiding}); a click on the sheet switches a head off.`);
-    if (isHiding() || !isFarLook(view, facts)) showLead(chosen === "target" && isUnasked ? WHAT_TO_ASK[Number(model.reads_text)]
-      : QUESTIONS[chosen].lead({ quoted: quoted || like, isOther, start: facts.prefix[0], hasClasses: best !== undefined }));
+    if (isAlike() || isHiding() || !isFarLook(view, facts)) showLead(
+      chosen === "target" && isUnasked ? WHAT_TO_ASK[Number(model.reads_text)]
+        : QUESTIONS[chosen].lead({ quoted: quoted || like, isOther, start: facts.prefix[0], hasClasses: best !== undefined }));
   }
 }

@@ -9,7 +9,8 @@ import { offerFigure, openFigure } from "./figure.js";
 import { metadataOf, numbersOf, saveFile, stemOf } from "./files.js";
 import { computedBy, mapFile } from "./map_sources.js";
 import { asBase64, mapName } from "./packs.js";
-import { activePane, films, latest, page, shownPanes, store } from "./page.js";
+import { activePane, films, isAlike, latest, page, panes, shownPanes, store } from "./page.js";
+import { nameOfFeatures } from "./pane.js";
 import { backend, METHODS } from "./settings.js";
 import { isEqual } from "./store.js";
 import { nameOf, queryOf } from "./token_names.js";
@@ -49,6 +50,7 @@ const ACTIONS = {
     }
   },
   page: async () => {
+    const beside = isAlike() ? await savedBeside() : null;
     const { uid } = activePane().facts, { before, start, after } = JSON.parse(new TextDecoder().decode(await backend.file(uid, "page")));
     const { views, asked, maps, isLess } = await savedViews(), { panel, guide, ...look } = store.state;
     const state = {
@@ -56,30 +58,51 @@ const ACTIONS = {
       ...look,
       views: views.map((view) => ({ ...start.state.views[0], ...view })),
       layout: views.length < look.views.length ? "one" : look.layout,
+      ...(beside && { layout: "alike", alike_layer: null }),
     };
+    if (beside) state.views[1] = { ...state.views[0], ...beside.view };
     // A JSON block ends at the first closing tag.
     const named = new Map([...start.maps, ...maps].map((map) => [mapName(map.method, map.parameters), map]));
-    const facts = { ...start.views[0], flip: activePane().facts.flip }, kept = { maps: [...named.values()], views: [facts] };
+    const facts = { ...start.views[0], flip: activePane().facts.flip }, files = { ...start.files, ...beside?.files };
+    const kept = { maps: [...named.values()], views: [facts, ...(beside ? [beside.facts] : [])], files };
     const block = JSON.stringify({ ...start, ...kept, state, asked, changes: page.changes }).replaceAll("<", "\\u003c");
     saveFile(`${before}${block}${after}`, `${pictureName()}.html`, "text/html");
-    if (isLess) find("said").append(` ${NEEDS_SERVER}`);
+    if (isLess && !beside) find("said").append(` ${NEEDS_SERVER}`);
   },
 };
+
+// The analysis of the second picture in a saved page, and the name of that picture.
+const BESIDE = "beside";
+
+/** What a saved page has of what is alike: both pictures, and their features of the layer that is shown. */
+async function savedBeside() {
+  const [first, { facts, view }] = panes, name = nameOfFeatures();
+  // The page is that of the first picture.
+  page.active = 0;
+  const [features, others, picture] = await Promise.all([
+    [first.facts.uid, name], [facts.uid, name], [facts.uid, "seen.webp"],
+  ].map(async ([uid, file]) => asBase64(await backend.file(uid, file))));
+  return {
+    view: { picture: BESIDE, alike: view.alike },
+    facts: { ...facts, uid: BESIDE, model: "", step: null, picture: `data:image/webp;base64,${picture}` },
+    files: { features, [`${BESIDE} features`]: others },
+  };
+}
 
 /** The views of a saved page, their maps that need a model, and whether they are less than the page shows. */
 async function savedViews() {
   const { facts, key } = activePane(), maps = new Map();
   const panesOfAnalysis = shownPanes().filter((pane) => pane.key === key);
   const views = await Promise.all(panesOfAnalysis.map(async (pane) => {
-    const { view: { method, parameters, pins, heads_off, patches_off } } = pane, target = parameters.target ?? null;
+    const { view: { method, parameters, pins, heads_off, patches_off, alike } } = pane, target = parameters.target ?? null;
     // A file can have no maps for a text or another picture.
-    if (target !== null && !hasClasses(target)) return { ...savedView(pane, facts), heads_off, patches_off };
+    if (target !== null && !hasClasses(target)) return { ...savedView(pane, facts), heads_off, patches_off, alike };
     const sources = [pane.query, ...(pane.hasToken ? pins : [])].map((query) => pane.sourceOf(query));
     const files = sources.flatMap((source) => (source.kind === "map" ? [source.file] : []));
     // Also the map without parameters, for a method that is chosen in the menu.
     if (files.length) files.push(mapFile(method, {}));
     for (const file of files) maps.set(file.name, { ...file.map, content: asBase64(await fetchFile(pane, facts, file)) });
-    return { method, parameters, pins, heads_off, patches_off };
+    return { method, parameters, pins, heads_off, patches_off, alike };
   }));
   const isChanged = (/** @type {any} */ { view }, /** @type {number} */ index) =>
     ["method", "parameters"].some((name) => !isEqual(view[name], /** @type {any} */ (views[index])[name]));
@@ -141,7 +164,7 @@ async function copyText(text, note = "") {
 
 /** @param {string} name */
 async function runAction(name) {
-  if (!activePane().painter || !activePane().values(chosenQuery())) return;
+  if (!activePane().painter || !(isAlike() || activePane().values(chosenQuery()))) return;
   find("said").textContent = "";
   try {
     await /** @type {any} */ (ACTIONS)[name]();

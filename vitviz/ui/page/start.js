@@ -49,7 +49,7 @@ function begin() {
   };
   onTouch(window, () => page.isTouched || fetchAll());
   setTimeout(fetchAll, UNTOUCHED_MS);
-  for (const facts of START.views) rememberAnalysis(analysisKey(store.state.views[0]), facts);
+  START.views.forEach((facts, index) => rememberAnalysis(analysisKey(store.state.views[index]), facts));
   const handover = takeHandover();
   if (handover) goOn(handover);
   else if (opensLink) openLink(link, history.state?.asked);

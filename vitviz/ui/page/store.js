@@ -12,7 +12,7 @@ export const MAX_ANALYSES = 8;
 const DEPENDENT_FIELDS = [["method", "parameters"], ["probe", "probe_parameters"]];
 
 /** @param {string} layout */
-export const isPaired = (layout) => layout === "two" || layout === "difference";
+export const isPaired = (layout) => ["two", "difference", "alike"].includes(layout);
 /** @param {any} value */
 export const copyOf = (value) => JSON.parse(JSON.stringify(value));
 /**

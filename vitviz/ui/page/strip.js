@@ -1,7 +1,6 @@
 // The map of one head in every layer, as one slider.
 
 import { create, find, setChildCount } from "./dom.js";
-import { valueOf } from "./tokens.js";
 
 // In milliseconds: drawn once the pointer rests, so that it does not delay the picture.
 const STRIP_DELAY = 40;
@@ -10,31 +9,27 @@ const SWIPE_PIXELS = 8;
 let stripTimer = 0;
 
 /**
- * A token's map in every layer with the view's head, in a row of pictures; `fittedScale` fits a scale to several maps.
+ * What a pane shows in every layer, in a row of pictures.
  * @param {Pane} pane
- * @param {number} token
- * @param {ColourTable} table
- * @param {Look} look
- * @param {FitScale} fittedScale
+ * @param {number | undefined} chosen the layer that is shown large
+ * @param {(canvas: HTMLCanvasElement, layer: number) => void} draw
  */
-export function showStrip(pane, token, table, look, fittedScale) {
+export function showStrip(pane, chosen, draw) {
   clearTimeout(stripTimer);
   stripTimer = setTimeout(() => {
-    const { facts, view, attention, painter } = pane, frames = find("frames");
+    const { facts, painter } = pane, frames = find("frames");
     if (!painter) return;
     setChildCount(frames, facts.layers, (layer) =>
       create("div", { className: "vx-frame" }, create("canvas"), create("span", { textContent: layer })),
     );
-    const direction = valueOf(view, "direction", facts) ?? "row", head = valueOf(view, "head", facts) ?? "mean";
-    const chosen = valueOf(view, "layer", facts);
     frames.setAttribute("aria-valuemax", facts.layers - 1);
     frames.setAttribute("aria-valuenow", chosen ?? 0);
     frames.setAttribute("aria-valuetext", chosen === undefined ? "all layers" : `layer ${chosen}`);
     [...frames.children].forEach((frame, layer) => {
-      const canvas = frame.firstElementChild, patches = attention.map(layer, head, token, direction)?.subarray(attention.prefix);
+      const canvas = frame.firstElementChild;
       // Its whole pixels would make it a fraction of one higher or lower.
       canvas.style.aspectRatio = 1 / painter.ratio;
-      painter.draw(canvas, patches ?? null, patches ? fittedScale([patches]) : null, table, look);
+      draw(canvas, layer);
       frame.dataset.chosen = layer === chosen;
     });
   }, STRIP_DELAY);

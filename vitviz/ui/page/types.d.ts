@@ -60,6 +60,8 @@ interface Look {
   smooth?: boolean;
   grid?: boolean;
   part?: number;
+  /** Colours of the patches in place of values. */
+  raster?: HTMLCanvasElement;
 }
 
 /** What a pane shows. */
@@ -236,11 +238,13 @@ interface View {
   patches_off: Cell[];
   probe: string;
   probe_parameters: Record<string, any>;
+  /** The square to which what is alike is lit. */
+  alike: Cell | null;
 }
 
 interface State {
   views: View[];
-  layout: "one" | "slide" | "two" | "difference";
+  layout: "one" | "slide" | "two" | "difference" | "alike";
   divider: number;
   colormap: string;
   scale: ScaleName | null;
@@ -256,6 +260,8 @@ interface State {
   outliers: boolean;
   shared_scale: boolean;
   own_scales: boolean | null;
+  /** Whose features are compared; null for the layer that finds places again best. */
+  alike_layer: number | null;
   panel: string;
   guide: number;
 }

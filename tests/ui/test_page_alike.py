@@ -1,0 +1,188 @@
+"""What is alike: colours and likeness of two pictures on the page are those of the library."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, Page, expect
+
+import vitviz
+from tests.driver import (
+    EXPLORER,
+    ask,
+    click_patch,
+    first_view,
+    open_settings,
+    opened_page,
+    patch_position,
+    saved,
+    saved_page,
+    settle,
+    state,
+)
+from tests.support.example import ASSETS
+from vitviz import Analysis, Model
+from vitviz.ui.explorer.saved_page import whole_page
+
+pytestmark = pytest.mark.browser
+
+COLOUR_STEPS, COSINE = 2, 2e-3
+RASTER = f"""(index) => {{
+    const {{ raster }} = {EXPLORER}.panes[index].drawing.look;
+    const {{ data }} = raster.getContext("2d").getImageData(0, 0, raster.width, raster.height);
+    return [raster.height, raster.width, ...data];
+}}"""
+LINES = """() => {
+    const canvas = document.querySelector(".vx-lines"), { width, height } = canvas;
+    return canvas.getContext("2d").getImageData(0, 0, width, height).data.filter(Boolean).length;
+}"""
+COLOURED = f"() => {EXPLORER}.panes[0].drawing?.look.raster"
+VALUES = f"(index) => [...({EXPLORER}.panes[index].drawing.patches ?? [])]"
+
+
+@pytest.fixture(scope="module")
+def pair(bundled: Model) -> list[Analysis]:
+    return [vitviz.analyze(ASSETS / name, bundled) for name in ("chelsea.jpg", "astronaut.jpg")]
+
+
+def expect_colours(page: Page, pair: list[Analysis], layer: int | None) -> None:
+    for index, expected in enumerate(vitviz.components(pair, layer)):
+        rows, columns, *levels = page.evaluate(RASTER, index)
+        found = np.array(levels).reshape(rows, columns, 4)[..., :3]
+        assert np.abs(found - 255 * expected.colours.numpy()).max() <= COLOUR_STEPS
+        expect(page.locator(".vx-badge").nth(index)).to_contain_text(f"after layer {expected.layer}")
+
+
+def expect_likeness(page: Page, pair: list[Analysis], asking: int, cell: tuple[int, int], layer: int | None) -> None:
+    for index, other in enumerate(pair):
+        expected = pair[asking].similarity(cell, None if index == asking else other, layer).values.flatten()
+        np.testing.assert_allclose(page.evaluate(VALUES, index), expected.numpy(), atol=COSINE)
+
+
+def test_colours_and_likeness_of_two_pictures_are_those_of_the_library(
+    browser: Browser, address: str, pair: list[Analysis]
+) -> None:
+    with opened_page(browser, address) as page:
+        ask(page, "alike")
+        assert [view["picture"] for view in state(page)["views"]] == ["example:chelsea.jpg", "example:astronaut.jpg"]
+        expect(page.locator(".vx-lead")).to_contain_text(
+            "Same colour: alike to the network; which colour means nothing."
+        )
+        expect_colours(page, pair, None)
+        # All features are here: pointing at a square of one picture, then of the other, asks the server for nothing.
+        requests: list[str] = []
+        page.on("request", lambda request: requests.append(request.url))
+        for asking, cell in ((0, (6, 9)), (1, (3, 7))):
+            canvas = page.locator(".vx-canvas").nth(asking)
+            canvas.hover(position=patch_position(page, pair[asking], *cell, asking))
+            page.wait_for_function(f"() => {EXPLORER}.panes[0].drawing.patches")
+            expect_likeness(page, pair, asking, cell, None)
+            page.mouse.move(2, 2)
+            page.wait_for_function(f"() => !{EXPLORER}.panes[0].drawing.patches")
+        assert not [url for url in requests if "/files/" in url or "/map" in url]
+        # Lines are drawn on demand.
+        assert page.evaluate(LINES) == 0
+        page.locator(".vx-lines-on").check()
+        page.wait_for_function(f"() => ({LINES})() > 1000")
+        page.locator(".vx-lines-on").uncheck()
+        page.wait_for_function(f"() => ({LINES})() === 0")
+        # A click keeps the square; its link, with another layer, shows the same.
+        click_patch(page, pair[1], 4, 7, pane=1)
+        page.locator(".vx-frame").nth(3).click()
+        settle(page)
+        page.mouse.move(2, 2)
+        expect_likeness(page, pair, 1, (4, 7), 3)
+        link, python = (page.evaluate(f"{EXPLORER}.latest.{name}") for name in ("link", "python"))
+        expect(page.locator(".vx-status").nth(0)).to_contain_text("of the other picture")
+    assert "layout=alike" in link and "second.alike=4.7" in link and "alike-layer=3" in link
+    assert 'vitviz.components([analysis, other], layer=3).save("alike.png", 0.85, True)' in python
+    assert 'other.similarity((4, 7), analysis, layer=3).overlay().save("alike-there.png")' in python
+    with opened_page(browser, address, link) as page:
+        expect(page.locator(".vx-tab[data-question=alike]")).to_have_attribute("aria-selected", "true")
+        expect_likeness(page, pair, 1, (4, 7), 3)
+        page.locator(".vx-canvas").nth(1).focus()
+        page.keyboard.press("ArrowLeft")
+        settle(page)
+        assert [view["alike"] for view in state(page)["views"]] == [None, [4, 6]]
+        page.keyboard.press("Escape")
+        settle(page)
+        expect_colours(page, pair, 3)
+        # Another question is about the first picture alone, as it was.
+        ask(page, "token")
+        assert len(state(page)["views"]) == 1 and first_view(page)["picture"] == "example:chelsea.jpg"
+
+
+def test_another_second_picture_is_chosen_or_given(
+    browser: Browser, address: str, pair: list[Analysis], tmp_path: Path
+) -> None:
+    """Of another shape, too."""
+    model, own = pair[0].model, tmp_path / "own.png"
+    with Image.open(ASSETS / "rocket.jpg") as rocket:
+        rocket.crop((0, 0, 300, 200)).save(own)
+    with opened_page(browser, address, "layout=alike&second.example=flower.jpg&alike-layer=2") as page:
+        flower = vitviz.analyze(ASSETS / "flower.jpg", model)
+        expect_colours(page, [pair[0], flower], 2)
+        page.locator(".vx-beside-picture").select_option("example:perch.jpg")
+        settle(page)
+        perch = vitviz.analyze(ASSETS / "perch.jpg", model)
+        expect_colours(page, [pair[0], perch], 2)
+        page.locator(".vx-beside .vx-file").set_input_files(own)
+        page.wait_for_function(f"() => {EXPLORER}.store.state.views[1].picture.startsWith('picture:')")
+        settle(page)
+        open_settings(page)
+        page.locator(".vx-fit").select_option("native")
+        settle(page)
+        given = vitviz.analyze(own, model, fit="native")
+        assert given.trace.layout.grid_height != given.trace.layout.grid_width
+        expect_colours(page, [pair[0], given], 2)
+        assert first_view(page)["picture"] == "example:chelsea.jpg"
+
+
+def test_what_does_not_fit_a_link_is_left_out_with_a_reason(browser: Browser, address: str) -> None:
+    with opened_page(browser, address, "layout=alike&second.example=coffee.jpg&alike=14.0&alike-layer=8") as page:
+        expect(page.locator(".vx-notice")).to_contain_text("layer 8: expected at most 7. The best layer is shown.")
+        expect(page.locator(".vx-notice")).to_contain_text("Of the squares to compare with, 1 are left out")
+        assert (first_view(page)["alike"], state(page)["alike_layer"]) == (None, None)
+
+
+def test_a_saved_page_has_both_pictures_and_the_layer_that_was_shown(
+    browser: Browser, address: str, pair: list[Analysis]
+) -> None:
+    with opened_page(
+        browser, address, "layout=alike&second.example=astronaut.jpg&alike-layer=4&second.alike=4.7"
+    ) as page:
+        file = saved(page, "page")
+        expect(page.locator(".vx-said")).to_have_text("Saved chelsea.html.")
+    with saved_page(browser, file) as page:
+        expect_likeness(page, pair, 1, (4, 7), 4)
+        page.keyboard.press("Escape")
+        page.wait_for_function(COLOURED)
+        expect_colours(page, pair, 4)
+        # All else is of the first picture, and the second is there once more after it.
+        page.locator(".vx-tab[data-question=token]").click()
+        expect(page.locator(".vx-canvas").nth(1)).to_be_hidden()
+        page.locator(".vx-compare-open").click()
+        expect(page.locator(".vx-comparing")).to_be_visible()
+        pictures = page.evaluate(f"{EXPLORER}.store.state.views.map(({{ picture }}) => picture)")
+        assert pictures == ["example:chelsea.jpg"] * 2
+        page.locator(".vx-tab[data-question=alike]").click()
+        page.wait_for_function(COLOURED)
+        expect_colours(page, pair, 4)
+
+
+def test_a_page_that_python_writes_has_one_picture(browser: Browser, pair: list[Analysis], tmp_path: Path) -> None:
+    """Features make it larger and take a pass: it has them where its link asks for what is alike."""
+    for link, is_there in (("layout=alike&alike-layer=3&alike=6.9", True), ("method=rollout", False)):
+        (tmp_path / "page.html").write_text(whole_page(pair[0], link=link))
+        with saved_page(browser, tmp_path / "page.html") as page:
+            tab = page.locator(".vx-tab[data-question=alike]")
+            assert tab.is_visible() == is_there
+            if is_there:
+                expect_likeness(page, pair[:1], 0, (6, 9), 3)
+                expect(page.locator(".vx-beside")).to_be_hidden()
+                page.keyboard.press("Escape")
+                page.wait_for_function(COLOURED)
+                expect_colours(page, pair[:1], 3)

@@ -1,0 +1,179 @@
+// What is alike in two pictures: the colours of one basis, and what is like the square under the pointer, in both.
+
+import { wholeName } from "./answer.js";
+import { choosePicture } from "./choices.js";
+import { colours } from "./colour_tables.js";
+import { contextOf, find, listenTo, root, setText } from "./dom.js";
+import { showLegend } from "./legend.js";
+import { basisOf, coloursOf, cosines, matchesOf } from "./likeness.js";
+import { fittedScale, lookOf, smallLook } from "./look.js";
+import { reasonOf, setState } from "./messages.js";
+import { rasterOf } from "./mosaic.js";
+import { digits, range, wholePercent } from "./numbers.js";
+import { isAlike, isDouble, page, requestDraw, store, timings } from "./page.js";
+import { layerOfFeatures, nameOfFeatures } from "./pane.js";
+import { SETTINGS } from "./settings.js";
+import { showStrip } from "./strip.js";
+import { nameOf } from "./token_names.js";
+
+// Squares so close to the asking one share much of what they show. More lines are a thicket.
+const QUANTITY = "cosine", NEAR = 1, OWN_PICTURE = "own", MOST_LINES = 24;
+export const SAME_COLOUR = "Same colour: alike to the network; which colour means nothing.";
+
+/**
+ * The colours of pictures in one basis, by their files of features; `share` of the variance is in three colours.
+ * @typedef {{ packs: Tensors[], squares: import("./likeness.js").Squares[], rasters: HTMLCanvasElement[], share: number,
+ *   matches?: ReturnType<typeof matchesOf> }} Colouring
+ */
+/** @type {WeakMap<Tensors, Colouring>} */
+const colourings = new WeakMap();
+let computedCount = 0;
+
+/**
+ * The colours of the pictures by one file of each; null until all are there, of one model.
+ * @param {Pane[]} shown
+ * @param {string} name
+ * @param {boolean=} isBusy whether to compute none that is not known
+ */
+function colouringOf(shown, name, isBusy = false) {
+  const packs = shown.map((pane) => /** @type {Tensors} */ (pane.packs.get(name))), known = colourings.get(packs[0]);
+  if (!packs.every(Boolean) || shown.some(({ facts: { model, step } }) => model !== shown[0].facts.model || step !== shown[0].facts.step))
+    return null;
+  const isKnown = known?.packs.length === packs.length && known.packs.every((pack, index) => pack === packs[index]);
+  if (isKnown || isBusy) return isKnown ? known : null;
+  const squares = packs.map(({ vectors }, index) => ({ vectors, kept: keptPatches(shown[index].facts) })), basis = basisOf(squares);
+  const rasters = packs.map(({ vectors }, index) => {
+    const { rows, columns } = shown[index].facts, levels = coloursOf(vectors, basis);
+    return rasterOf(rows, columns, (/** @type {number} */ patch) => levels[patch].map((level) => Math.round(255 * level)));
+  });
+  computedCount += 1;
+  colourings.set(packs[0], { packs, squares, rasters, share: basis.share });
+  return colourings.get(packs[0]);
+}
+
+/**
+ * The patches without outliers, which say little of their place.
+ * @param {Facts} facts
+ */
+const keptPatches = ({ rows, columns, outliers }) =>
+  range(rows * columns).filter((patch) => !outliers?.patches.some(([row, column]) => row * columns + column === patch));
+
+/**
+ * The square under the pointer, or else the one that is kept, and its pane.
+ * @param {Pane[]} shown
+ * @returns {{ pane: Pane, cell: Cell } | null}
+ */
+function askingOf(shown) {
+  const kept = shown.map((pane) => ({ pane, cell: store.state.views[pane.index].alike })).find(({ cell }) => cell);
+  return /** @type {any} */ (Array.isArray(page.hovered?.query) ? { pane: page.hovered.pane, cell: page.hovered.query } : kept ?? null);
+}
+
+/**
+ * Draw the pictures in the colours of their components or, while a square asks, lit where they are like it.
+ * @param {Pane[]} shown
+ */
+export function drawAlike(shown) {
+  const colouring = colouringOf(shown, nameOfFeatures()), asking = colouring && askingOf(shown), table = colours[store.state.colormap];
+  const failure = colouring ? null : shown.find(({ packs }) => packs.failure)?.packs.failure;
+  const square = asking ? asking.cell[0] * asking.pane.facts.columns + asking.cell[1] : -1;
+  setState(failure ? "failed" : "ready", !failure?.final);
+  root.classList.toggle("vx-coloured", !asking);
+  shown.forEach((pane, index) => {
+    const isAsking = asking?.pane === pane, layer = layerOfFeatures(pane), raster = asking ? undefined : colouring?.rasters[index];
+    const patches = asking ? cosines(colouring.packs[index].vectors, colouring.packs[shown.indexOf(asking.pane)].vectors, square) : null;
+    // Nothing is as much like the asking square as itself; each picture shows what is most like it there.
+    const others = patches?.filter((_, patch) => !isAsking || patch !== square);
+    const scale = others ? fittedScale([others], { quantity: QUANTITY }) : /** @type {any} */ (null);
+    pane.present({
+      patches, scale, table, marks: isAsking ? [{ token: pane.attention.token(...asking.cell), colour: "white" }] : [], named: [],
+      look: { ...lookOf(), raster },
+    }, Boolean(colouring));
+    showLegend(pane, scale, others, table, QUANTITY, isDouble() ? ", its own" : "");
+    const held = `three colours hold ${wholePercent(colouring?.share ?? 0)} of the differences`;
+    if (raster) {
+      pane.find("legend").hidden = false;
+      pane.find("quantity").textContent = held;
+    }
+    setText(pane.find("badge"), [
+      wholeName(pane.view), pane.model.title, layer === undefined ? "" : `after layer ${layer}`, pane.facts.name,
+    ].filter(Boolean).join(" · "));
+    const text = patches && asking ? sentenceOf(pane, patches, asking)
+      : failure ? reasonOf(failure) : colouring ? `${SAME_COLOUR} In one basis, ${held}.` : "Features are on their way …";
+    for (const name of ["status", "live"]) setText(pane.find(name), text);
+    pane.element.classList.toggle("vx-chosen-pane", isDouble() && pane.index === page.active);
+  });
+  if (page.moveTime) timings.hovers.push(performance.now() - page.moveTime);
+  page.moveTime = 0;
+  showFilm(shown);
+  drawLines(shown, colouring ?? null, asking ? [shown.indexOf(asking.pane), square] : null);
+}
+
+/**
+ * Lines between squares that are each other's most similar ones: the best, or that of the asking square.
+ * @param {Pane[]} shown
+ * @param {Colouring | null} colouring
+ * @param {[number, number] | null} asking index of its pane, and its square
+ */
+function drawLines(shown, colouring, asking) {
+  const canvas = find("lines"), { left, top, width, height } = find("panes").getBoundingClientRect(), context = contextOf(canvas);
+  // It is empty then.
+  Object.assign(canvas, { width, height });
+  if (!colouring || shown.length < 2 || !find("lines-on").checked) return;
+  colouring.matches ??= matchesOf(colouring.squares);
+  const matches = colouring.matches.filter(({ patches }) => !asking || patches[asking[0]] === asking[1]).slice(0, MOST_LINES);
+  for (const { patches } of matches) patches.forEach((patch, index) => {
+    const { painter, attention } = shown[index], edges = shown[index].find("canvas").getBoundingClientRect();
+    const [across, down] = painter.centre(attention.cell(patch + attention.prefix));
+    context[index ? "lineTo" : "moveTo"](edges.left - left + across * edges.width, edges.top - top + down * edges.height);
+  });
+  Object.assign(context, { strokeStyle: "white", lineWidth: 1.5, shadowColor: "black", shadowBlur: 3 }).stroke();
+}
+
+/**
+ * Which square is most like the asking one; beside that, none of its neighbours counts.
+ * @param {Pane} pane
+ * @param {Float32Array} values
+ * @param {{ pane: Pane, cell: Cell }} asking
+ */
+function sentenceOf(pane, values, { pane: asked, cell: [row, column] }) {
+  const { attention } = pane, cellOf = (/** @type {number} */ patch) => attention.cell(patch + attention.prefix);
+  const isNear = (/** @type {Cell} */ [across, down]) =>
+    asked === pane && Math.max(Math.abs(across - row), Math.abs(down - column)) <= NEAR;
+  const others = values.map((value, patch) => (isNear(cellOf(patch)) ? -2 : value)), most = Math.max(...others);
+  return `Most like ${nameOf([row, column])}${asked === pane ? ", but for its neighbours" : " of the other picture"}: `
+    + `${nameOf(cellOf(others.indexOf(most)))} with ${digits(most)}.`;
+}
+
+/**
+ * The first picture in the colours of each layer, one more of which is computed with every frame, while no pointer waits.
+ * @param {Pane[]} shown
+ */
+function showFilm(shown) {
+  const [pane] = shown, chosen = layerOfFeatures(pane), before = computedCount;
+  showStrip(pane, chosen, (canvas, layer) => {
+    const isBusy = page.hovered !== null || computedCount > before;
+    const colouring = colouringOf(shown, nameOfFeatures(layer === chosen ? undefined : layer), isBusy);
+    if (computedCount > before) requestDraw();
+    pane.painter.draw(canvas, null, null, null, { ...smallLook(), raster: colouring?.rasters[0] });
+  });
+}
+
+/** The choice of the second picture. */
+export class Beside {
+  constructor() {
+    const options = SETTINGS.examples.map(({ id, caption, name }) => new Option(caption ?? name, id));
+    find("beside-picture").append(...options, new Option("your own", OWN_PICTURE));
+    listenTo("change", { "lines-on": requestDraw, "beside-picture": ({ target }) => {
+      page.active = 1;
+      choosePicture(target.value);
+    } });
+  }
+
+  /** @param {State} state */
+  show({ views: [first, second = first] }) {
+    find("beside").hidden = !isAlike() || second === first;
+    const { options } = find("beside-picture"), isExample = SETTINGS.examples.some(({ id }) => id === second.picture);
+    find("beside-picture").value = isExample ? second.picture : OWN_PICTURE;
+    for (const option of options) option.hidden = option.value === first.picture || (isExample && option.value === OWN_PICTURE);
+  }
+}
