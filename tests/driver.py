@@ -422,7 +422,7 @@ def choose_other(page: Page, kind: str, value: str) -> None:
 
 
 def ask(page: Page, question: str) -> None:
-    """Choose one of the four questions: token, target, layers or hide."""
+    """Choose one of the five questions: token, target, layers, hide or alike."""
     page.locator(f".vx-tab[data-question={question}]").click()
     settle(page)
 
