@@ -97,8 +97,9 @@ export function drawAlike(shown) {
     setText(pane.find("badge"), [
       wholeName(pane.view), pane.model.title, layer === undefined ? "" : `after layer ${layer}`, pane.facts.name,
     ].filter(Boolean).join(" · "));
-    const text = patches && asking ? sentenceOf(pane, patches, asking)
-      : failure ? reasonOf(failure) : colouring ? `${SAME_COLOUR} In one basis, ${held}.` : "Features are on their way …";
+    const text = patches && asking ? sentenceOf(pane, patches, asking) : failure ? reasonOf(failure)
+      : colouring ? `The first three principal components of ${shown[1] ? "both pictures together" : "this picture"}, as colours.`
+        : "Features are on their way …";
     for (const name of ["status", "live"]) setText(pane.find(name), text);
     pane.element.classList.toggle("vx-chosen-pane", isDouble() && pane.index === page.active);
   });
