@@ -383,6 +383,8 @@ def test_the_table_of_columns_is_that_of_the_documents(model: Model, photos: Pat
     documented = [name.strip("`") for line in table.splitlines()[3:] for name in line.split("|")[1].strip().split(", ")]
     names = {name for name in schema.names if name in documented}
     kinds = {"MAP", "MAP.caption", "MAP.inside", "PROBE.MEASUREMENT", "PROBE.MEASUREMENT.shape", "MAP.thumbnail"}
+    # Those of vitviz features.
+    kinds |= {"features", "features.shape"}
     assert names | kinds == set(documented)
     others = {"relevance:query=1x2,target=class 2", "rollout", "attention_entropy.entropy", "token_norms.norms"}
     assert set(schema.names) - names <= {

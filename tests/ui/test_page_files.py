@@ -107,6 +107,8 @@ def test_a_picture_is_pasted_dropped_and_uploaded(page: Page, bundled: Model, wi
 
 
 FILMING = "() => document.querySelector('.vx-shot video').currentTime > 0"
+# A dialog says that it was closed a moment later.
+OFF = "() => document.querySelector('.vx-shot video').srcObject === null"
 
 
 def test_a_picture_can_be_taken_with_the_camera(cifar_page: Page) -> None:
@@ -119,7 +121,7 @@ def test_a_picture_can_be_taken_with_the_camera(cifar_page: Page) -> None:
         page.evaluate("document.activeElement.blur()")
         leave()
         expect(dialog).not_to_be_visible()
-        assert page.evaluate("document.querySelector('.vx-shot video').srcObject") is None
+        page.wait_for_function(OFF)
     assert first_view(page)["picture"].startswith("example:")
     open_menu(page, "pictures")
     page.locator(".vx-camera").click()
@@ -127,7 +129,7 @@ def test_a_picture_can_be_taken_with_the_camera(cifar_page: Page) -> None:
     with page.expect_request(is_run):
         page.locator(".vx-shoot").click()
     assert first_view(page)["picture"].startswith("picture:")
-    assert page.evaluate("document.querySelector('.vx-shot video').srcObject") is None
+    page.wait_for_function(OFF)
     expect(caption(page)).to_contain_text("Strongest: patch")
 
 
