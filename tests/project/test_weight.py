@@ -19,7 +19,7 @@ MOST = {
     "errors": 260,
     "evaluation": 710,
     "features": 280,
-    "images": 1012,
+    "images": 1010,
     "metrics": 250,
     "models": 2670,
     "system": 140,

@@ -42,8 +42,6 @@ TOOL_BYTES = 32 * 2**20
 FIRST_REQUEST_SECONDS = 10
 # Seconds in which at least a byte of an answer must be taken; downloads that nobody reads
 TAKEN_SECONDS = 60
-# Seconds by which a turn counts as later for each second that it took; ten visitors whose turns take 1.5 seconds each
-TURN_WEIGHT = 10.0
 # Visitors of whom a list knows when they were served; a new address for every request
 MAX_SERVED = 4096
 # Bytes that a row in memory counts at least; many small entries that weigh more than they say

@@ -1,7 +1,4 @@
-"""Where work waits: whoever was served longest ago is next, and waits outside of threads.
-
-A turn counts as later the longer it took: short turns wait for few long ones.
-"""
+"""Where work waits: whoever was served longest ago is next, and waits outside of threads."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 from gradio.context import LocalContext
@@ -23,7 +19,7 @@ from gradio.context import LocalContext
 from vitviz.attention.memory import enough_memory, release_free_memory
 from vitviz.errors.kinds import LimitError
 from vitviz.system.machine import has_room
-from vitviz.system.strangers import MAX_SERVED, TURN_WEIGHT
+from vitviz.system.strangers import MAX_SERVED
 from vitviz.ui.progress_reports import ProgressReport, Report, RunEnded, Step, no_report
 from vitviz.ui.server.hosts import visitor_key
 from vitviz.worker import NICENESS
@@ -120,13 +116,12 @@ class Line:
         else:
             await self._wait(_Ticket(visitor, next(self._numbers), loop.create_future()), report)
         self._serve(visitor)
-        begun = time.monotonic()
         context = contextvars.copy_context()
         context.run(NICENESS.set, self._niceness)
         job = self._threads.submit(context.run, self._begin, work, report)
         # It has its place until it ends, if nobody waits for it any more, too.
         result = asyncio.wrap_future(job)
-        result.add_done_callback(partial(self._end, visitor, begun))
+        result.add_done_callback(self._end)
         return await asyncio.shield(result)
 
     def _begin(self, work: Callable[[Report], Result], report: Report) -> Result:
@@ -158,8 +153,7 @@ class Line:
                 self._release()
             raise
 
-    def _end(self, visitor: str, begun: float, result: asyncio.Future[Any]) -> None:
-        self._serve(visitor, TURN_WEIGHT * (time.monotonic() - begun))
+    def _end(self, result: asyncio.Future[Any]) -> None:
         # An error that nobody waits for is no complaint of the log.
         if not result.cancelled():
             result.exception()
@@ -175,9 +169,10 @@ class Line:
         self._waiting.remove(ticket)
         ticket.turn.set_result(None)
 
-    def _serve(self, visitor: str, later: float = 0.0) -> None:
-        """Remember that a visitor is served now, or so many seconds later, and forget one who was long ago."""
-        self._served[visitor] = max(self._served.pop(visitor, 0.0), time.monotonic() + later)
+    def _serve(self, visitor: str) -> None:
+        """Remember that a visitor is served now, and forget one who was long ago."""
+        self._served.pop(visitor, None)
+        self._served[visitor] = time.monotonic()
         if len(self._served) > MAX_SERVED:
             del self._served[next(iter(self._served))]
 
