@@ -19,6 +19,7 @@ from vitviz.cli.command import main
 from vitviz.video import render
 from vitviz.video.clips import read_frame
 from vitviz.video.render import ClipMaps, FramePainter, render_video
+from vitviz.video.writing import CONTAINERS, add_sound, encode, sound_files
 from vitviz.visualization.captioned import caption_lines
 from vitviz.visualization.scales import fit
 
@@ -258,6 +259,14 @@ def test_sound_that_a_container_cannot_hold_is_encoded_and_said(model: Model, tm
     assert kept.sound == "pcm_s16le, as it was"
     contents = [b"".join(each for each, _ in sound_packets(path)) for path in (clip, tmp_path / "out.mkv")]
     assert contents[0] == contents[1]
+
+
+def test_a_video_is_whole_on_the_disk_before_its_files_are_closed(clip: Path, tmp_path: Path) -> None:
+    pictures, output = tmp_path / "pictures.mp4", tmp_path / "out.mp4"
+    start = encode(pictures, [(1000 * index, Image.new("RGB", (16, 16))) for index in range(COUNT)], 10.0)
+    with sound_files(pictures, clip, output) as files:
+        add_sound(files, start, CONTAINERS[".mp4"], clip.name)
+        assert len(read_frames(output)) == COUNT and len(sound_packets(output)) > 1
 
 
 def test_the_command_says_what_was_made(

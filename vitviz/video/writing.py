@@ -193,6 +193,8 @@ def add_sound(
                 streams.append(takewhile(lambda item: seconds is None or item[0] < seconds, packets))
             for _, _, packet in merge(*streams, key=lambda item: item[:2]):
                 target.mux(packet)
+        # A child may be ended as soon as it says that this is done.
+        output.flush()
     except (ImageError, ConfigError):
         raise
     except Exception as error:
