@@ -15,6 +15,7 @@ FOLDER = ROOT / "build" / "mutate"
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutate", description="Change the code; a test should fail.")
+    parser.add_argument("paths", nargs="*", type=Path, help="of files and folders with the places; default: vitviz")
     parser.add_argument("--map", action="store_true", help="run the whole suite, and keep which test ran which line")
     parser.add_argument("--list", action="store_true", help="print the places that are drawn, and change nothing")
     parser.add_argument("--count", type=int, default=100, help="of places")
@@ -26,7 +27,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.map:
         return reach.make(ROOT, FOLDER)
-    drawn = places.draw(ROOT, options.count, options.seed)
+    drawn = places.draw(ROOT, options.count, options.seed, options.paths)
     if options.list:
         print("\n".join(place.describe() for place in drawn))
         return 0

@@ -7,7 +7,7 @@ import copy
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,9 +78,10 @@ def places(file: str, source: bytes) -> list[Place]:
     return finder.places
 
 
-def draw(root: Path, count: int, seed: int) -> list[Place]:
-    """Places of all modules of the package, at random."""
-    paths = sorted((root / "vitviz").rglob("*.py"))
+def draw(root: Path, count: int, seed: int, within: Sequence[Path] = ()) -> list[Place]:
+    """Places of modules of the package, at random: of these files and folders, or of all."""
+    parts = [root / path for path in within] or [root / "vitviz"]
+    paths = [path for path in sorted((root / "vitviz").rglob("*.py")) if {path, *path.parents} & {*parts}]
     found = [place for path in paths for place in places(path.relative_to(root).as_posix(), path.read_bytes())]
     return rank(found, seed)[:count]
 

@@ -96,6 +96,8 @@ def test_the_draw_takes_the_places_of_the_whole_package(tmp_path: Path) -> None:
     drawn = places.draw(tmp_path, 100, 0)
     assert {place.file for place in drawn} == {"vitviz/a.py", "vitviz/part/b.py"}
     assert places.draw(tmp_path, 4, 0) == drawn[:4]
+    for part in ("vitviz/part", "vitviz/part/b.py"):
+        assert {place.file for place in places.draw(tmp_path, 100, 0, [Path(part)])} == {"vitviz/part/b.py"}
 
 
 # The map.
