@@ -4,8 +4,8 @@ For the bundled network, and a ViT-S/14 and ViT-B/16 with random weights: millis
 workers, of the first pass, and of those after it, from prepared pixels to logits, queries, keys and tokens; of the
 gradients of relevance; seconds of 196 passes, as many as occlusion of the bundled network needs; the peak of the
 memory of the browser's process that has the page; and the largest difference from the library's logits, queries and
-keys. ``--kinds plain`` measures plain JavaScript, and ``--kinds webgpu`` the graphics card, once it is checked, which
-many a browser must be asked for: ``--flags=--enable-unsafe-webgpu``.
+keys. ``--kinds webgpu`` measures the graphics card, once it is checked, which many a browser must be asked for:
+``--flags=--enable-unsafe-webgpu``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ from vitviz.ui.explorer.device_file import device_file
 WASM = {
     "relaxed": "kernels-relaxed.wasm",
     "simd": "kernels.wasm",
-    "plain": None,
     "webgpu": "kernels-relaxed.wasm",
 }
 MEASURE = """
@@ -49,7 +48,7 @@ async function measure() {
   const [file, script, expected, shaders] = await Promise.all(["network", "worker.js", "expected", "kernels.wgsl"].map(
     async (name) => (await fetch(name))[/js|wgsl/.test(name) ? "text" : "arrayBuffer"]()));
   const gpu = kind === "webgpu" ? { shaders, software: true } : null;
-  const binaries = wasm ? { [gpu ? "relaxed" : kind]: await (await fetch(wasm)).arrayBuffer() } : {}, times = [];
+  const binaries = { [gpu ? "relaxed" : kind]: await (await fetch(wasm)).arrayBuffer() }, times = [];
   const timed = async (compute) => {
     const start = performance.now();
     await compute();

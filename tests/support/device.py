@@ -21,9 +21,9 @@ from vitviz.images.preprocessing import Fit
 from vitviz.ui.explorer.device_file import device_file
 
 FOLDER = ROOT / "vitviz" / "ui" / "page" / "device"
-Kind = Literal["relaxed", "simd", "plain"]
-KINDS: tuple[Kind, ...] = ("relaxed", "simd", "plain")
-WASM = {"relaxed": "kernels-relaxed.wasm", "simd": "kernels.wasm", "plain": None}
+Kind = Literal["relaxed", "simd"]
+KINDS: tuple[Kind, ...] = ("relaxed", "simd")
+WASM = {"relaxed": "kernels-relaxed.wasm", "simd": "kernels.wasm"}
 START = f"""
 import {{ readFileSync, writeFileSync }} from "node:fs";
 const FOLDER = {json.dumps(FOLDER.as_uri() + "/")}, folder = process.argv.at(-1);
@@ -37,7 +37,7 @@ const { Network } = await import(FOLDER + "encoder.js");
 const { Gradients } = await import(FOLDER + "gradients.js");
 const { kind, wasm, passes } = facts, answers = [];
 let gradients;
-const kernels = openKernels(wasm ? { [kind]: readFileSync(new URL(wasm, FOLDER)) } : {});
+const kernels = openKernels({ [kind]: readFileSync(new URL(wasm, FOLDER)) });
 if (kernels.kind !== kind) throw Error(`${kernels.kind}: expected ${kind}`);
 const network = new Network(readDeviceFile(bytes("network").buffer), kernels);
 for (const [index, { headFactors, ...options }] of passes.entries()) {

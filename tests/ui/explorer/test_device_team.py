@@ -36,8 +36,7 @@ Object.assign(globalThis, { openDevice, fromText, asTexts });
 """
 OPEN = """async ({ file, wasm, script, workers }) => {
   const [kind, binary] = wasm;
-  globalThis.device = await openDevice(
-    { file: fromText(file), wasm: binary ? { [kind]: fromText(binary) } : {}, script, workers });
+  globalThis.device = await openDevice({ file: fromText(file), wasm: { [kind]: fromText(binary) }, script, workers });
   return device.kernels;
 }"""
 ENCODE = """async ({ pictures, options }) => {
@@ -81,8 +80,7 @@ def strict_page(browser: Browser) -> Iterator[Page]:
 
 
 def open_device(page: Page, model: Model, kind: Kind, workers: int) -> None:
-    binary = WASM[kind]
-    wasm = [kind, text((FOLDER / binary).read_bytes()) if binary else None]
+    wasm = [kind, text((FOLDER / WASM[kind]).read_bytes())]
     script = assets.script("device/device_worker.js")
     device = {"file": text(device_file(model)), "wasm": wasm, "script": script, "workers": workers}
     assert page.evaluate(OPEN, device) == kind

@@ -162,7 +162,7 @@ export class DeviceBackend {
     // Unlike the address of a blob, it leaves memory with the facts.
     const address = `data:image/jpeg;base64,${asBase64(await prepared.picture.arrayBuffer())}`;
     const { device } = this;
-    const facts = deviceFacts({ uid, view, name, address, file, prepared, encoding, kernels: team.kernels, found, device });
+    const facts = deviceFacts({ uid, view, name, address, file, prepared, encoding, found, device });
     return { model: view.model, picture: view.picture, pixels: prepared.pixels, logits, facts };
   }
 

@@ -50,10 +50,10 @@ function findingOf({ layer, head, query, share }, name, { findings }) {
 
 /**
  * @param {{ uid: string, view: View, name: string, address: string, file: DeviceFile, prepared: any, encoding: Encoding,
- *   kernels: KernelKind, found: any, device: DeviceStart }} options
+ *   found: any, device: DeviceStart }} options
  * @returns {Facts}
  */
-export function deviceFacts({ uid, view, name, address, file, prepared, encoding, kernels, found, device }) {
+export function deviceFacts({ uid, view, name, address, file, prepared, encoding, found, device }) {
   const { config, input } = file, { card } = encoding, { width, height, pixelSize, box } = prepared;
   const probabilities = probabilitiesOf(config, encoding.logits), [across, down] = [width / pixelSize[0], height / pixelSize[1]];
   const { patches, sentence, threshold, look } = found, { rolls, flips } = device.models[view.model];
@@ -88,7 +88,7 @@ export function deviceFacts({ uid, view, name, address, file, prepared, encoding
     flips,
     clip: null,
     assumptions: "",
-    engine: card ? `WebGPU (${card})` : kernels === "plain" ? "JavaScript" : "WebAssembly",
+    engine: card ? `WebGPU (${card})` : "WebAssembly",
     dark: null,
     is_converted: false,
   };

@@ -1,5 +1,5 @@
-// The operations of a Vision Transformer on rows of 32-bit floats, for WebAssembly with SIMD. plain_kernels.js has the
-// same functions in JavaScript. `python -m tests.kernels` makes kernels.wasm and kernels-relaxed.wasm of this file.
+// The operations of a Vision Transformer on rows of 32-bit floats, for WebAssembly with SIMD.
+// `python -m tests.kernels` makes kernels.wasm and kernels-relaxed.wasm of this file.
 //
 // Weights lie in panels of eight outputs, "panel input 8", in bfloat16 or float32, the last panel filled up with
 // zeros, and so does their bias. A panel of bfloat16 is widened once and then used for all rows, so that weights stay in memory

@@ -1,6 +1,4 @@
-// The kernels with their memory: of WebAssembly, or of plain JavaScript.
-
-import { plainKernels } from "./plain_kernels.js";
+// The kernels with their memory, in WebAssembly.
 
 const WASM_PAGE_BYTES = 65536;
 const ALIGNMENT_BYTES = 16;
@@ -24,16 +22,18 @@ function withMemory(bytes, take) {
 export class Kernels {
   /**
    * @param {KernelKind} kind
-   * @param {WebAssembly.Module | null} module null for plain JavaScript
+   * @param {WebAssembly.Module} module
    */
   constructor(kind, module) {
     this.kind = kind;
-    this.instance = module && new WebAssembly.Instance(module);
+    const { memory, __heap_base: base, ...run } = /** @type {any} */ (new WebAssembly.Instance(module).exports);
     /** @type {ArrayBuffer} */
     this.buffer = new ArrayBuffer(0);
-    this.top = 0;
+    /** @type {WebAssembly.Memory} */
+    this.memory = memory;
+    this.base = this.top = base.value;
     /** @type {KernelFunctions} */
-    this.run = /** @type {any} */ (this.instance?.exports);
+    this.run = run;
   }
 
   /**
@@ -41,18 +41,8 @@ export class Kernels {
    * @param {number} bytes
    */
   reserve(bytes) {
-    if (this.instance) {
-      const { memory, __heap_base: base } = /** @type {any} */ (this.instance.exports);
-      this.top = base.value;
-      const lacking = this.top + bytes - memory.buffer.byteLength;
-      if (lacking > 0) withMemory(bytes, () => memory.grow(Math.ceil(lacking / WASM_PAGE_BYTES)));
-      this.buffer = memory.buffer;
-    } else {
-      // Zero is the pointer of a bias that is none.
-      this.top = ALIGNMENT_BYTES;
-      this.buffer = withMemory(bytes, () => new ArrayBuffer(Math.ceil((this.top + bytes) / ALIGNMENT_BYTES) * ALIGNMENT_BYTES));
-      this.run = plainKernels(this.buffer);
-    }
+    this.top = this.base;
+    this.grow(bytes, bytes);
   }
 
   /**
@@ -60,18 +50,18 @@ export class Kernels {
    * @param {number} bytes
    */
   extend(bytes) {
-    const lacking = this.top + bytes + ALIGNMENT_BYTES - this.buffer.byteLength;
-    if (lacking <= 0) return;
-    if (this.instance) {
-      const { memory } = /** @type {any} */ (this.instance.exports);
-      withMemory(this.top + bytes, () => memory.grow(Math.ceil(lacking / WASM_PAGE_BYTES)));
-      this.buffer = memory.buffer;
-    } else {
-      const old = new Uint8Array(this.buffer), length = Math.ceil((old.length + lacking) / ALIGNMENT_BYTES) * ALIGNMENT_BYTES;
-      this.buffer = withMemory(this.top + bytes, () => new ArrayBuffer(length));
-      new Uint8Array(this.buffer).set(old);
-      this.run = plainKernels(this.buffer);
-    }
+    this.grow(bytes + ALIGNMENT_BYTES, this.top + bytes);
+  }
+
+  /**
+   * Makes room for bytes behind those that are taken.
+   * @param {number} bytes
+   * @param {number} total of all, as an error names them
+   */
+  grow(bytes, total) {
+    const lacking = this.top + bytes - this.memory.buffer.byteLength;
+    if (lacking > 0) withMemory(total, () => this.memory.grow(Math.ceil(lacking / WASM_PAGE_BYTES)));
+    this.buffer = this.memory.buffer;
   }
 
   /**
@@ -140,8 +130,7 @@ export class Kernels {
 
 /**
  * The fastest kernels that this browser runs.
- * @param {{ relaxed?: BufferSource | null, simd?: BufferSource | null }} wasm the contents of kernels-relaxed.wasm and
- *   kernels.wasm; without both, the kernels are plain JavaScript
+ * @param {KernelBinaries} wasm
  */
 export function openKernels(wasm) {
   for (const kind of /** @type {const} */ (["relaxed", "simd"])) {
@@ -150,8 +139,8 @@ export function openKernels(wasm) {
     try {
       return new Kernels(kind, new WebAssembly.Module(bytes));
     } catch {
-      // This browser lacks these instructions, or its page forbids WebAssembly.
+      // This browser lacks these instructions, or forbids WebAssembly.
     }
   }
-  return new Kernels("plain", null);
+  throw Error("This browser forbids WebAssembly, or lacks its SIMD instructions, with which this page computes");
 }

@@ -42,7 +42,7 @@ export class Team {
     const { tensors, data, ...facts } = file;
     this.facts = facts;
     /** What the kernels are. @type {KernelKind} */
-    this.kernels = "plain";
+    this.kernels = "simd";
     /** The graphics card that computes forward passes; "" while there is none. */
     this.card = "";
     /** Why there is none. */
@@ -208,8 +208,7 @@ export class Team {
  *
  * @param {object} options
  * @param {ArrayBuffer} options.file a device file, which the workers take
- * @param {KernelBinaries} options.wasm the contents of kernels-relaxed.wasm and kernels.wasm; without both, the kernels are
- *   plain JavaScript
+ * @param {KernelBinaries} options.wasm
  * @param {string} options.script the text of device_worker.js with all that it imports
  * @param {GpuOptions | null=} options.gpu for forward passes on a graphics card, as soon as it is known to compute the same
  * @param {number=} options.workers how many; several answer a picture sooner where the processor is idle, and each has its

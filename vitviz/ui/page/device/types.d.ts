@@ -19,8 +19,8 @@ interface KernelFunctions {
   positive_products(g: number, gStride: number, v: number, totals: number, share: number, scratch: number, tokens: number,
     dim: number): void;
 }
-/** Where the kernels run: WebAssembly with relaxed SIMD or with SIMD, or plain JavaScript. */
-type KernelKind = "relaxed" | "simd" | "plain";
+/** WebAssembly with relaxed SIMD, or with SIMD. */
+type KernelKind = "relaxed" | "simd";
 type Kernels = import("./kernels.js").Kernels;
 type Network = import("./encoder.js").Network;
 
@@ -119,10 +119,10 @@ interface Rank {
   onLayer(layer: number): Promise<void>;
 }
 
-/** The contents of the two files of kernels in WebAssembly. */
+/** The contents of kernels-relaxed.wasm and kernels.wasm. */
 interface KernelBinaries {
-  relaxed?: ArrayBuffer | null;
-  simd?: ArrayBuffer | null;
+  relaxed?: BufferSource;
+  simd?: BufferSource;
 }
 // What TypeScript's own declarations of WebGPU lack.
 declare const GPUBufferUsage: Record<"COPY_DST" | "COPY_SRC" | "MAP_READ" | "STORAGE" | "UNIFORM", number>;
