@@ -121,7 +121,7 @@ function drawViews() {
   for (const part of findAll(".vx-whole")) setText(part, wholeName(map.pane.view));
   showSheet(map.pane, token);
   showStrip(map.pane, valueOf(map.pane.view, "layer", map.pane.facts), (canvas, layer) => drawFrame(canvas, map.pane, layer, token));
-  probes.follow(activePane(), page.hovered?.pane === activePane() ? page.hovered.query : null);
+  probes.draw();
 }
 
 /**

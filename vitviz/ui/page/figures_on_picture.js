@@ -1,17 +1,15 @@
 // Figures of a probe on the picture: maps of tokens, classes and colours of patches.
 
-import { products } from "./attention.js";
 import { OUTLIER_COLOUR } from "./canvas.js";
 import { setProbeParameter } from "./choices.js";
 import { contextOf, createCanvas } from "./dom.js";
-import { highestOf, isKnown, MAX_LINES, mosaicFigure, sentenceCase, valuesAt } from "./figures.js";
+import { highestOf, isKnown, MAX_LINES, mosaicFigure, valuesAt } from "./figures.js";
 import { lookOfPanels } from "./look.js";
 import { drawRaster, rasterOf } from "./mosaic.js";
 import { digits, formOf, range } from "./numbers.js";
 import { PIN_COLOURS } from "./pins.js";
 import { isEqual } from "./store.js";
-import { nameOf, queryOf } from "./token_names.js";
-import { probeDefaultOf, probeParameter, tokenOf } from "./tokens.js";
+import { nameOf } from "./token_names.js";
 
 /**
  * A paint function of a cell; painters fill a whole canvas, so that each cell has its own.
@@ -78,8 +76,9 @@ export function mapsFigure(title, titles, tokens, context, options) {
  */
 export function tokenFigure(measurement, context) {
   const { measurements } = context, tokenMeasurements = measurements.filter(({ axes }) => axes.join() === "token");
-  const vectors = measurements.find(({ axes }) => axes.join() === "token,feature"), flag = tokenMeasurements.find(({ is_flag }) => is_flag);
-  if (vectors) return comparedFigure(measurement, vectors, context);
+  const flag = tokenMeasurements.find(({ is_flag }) => is_flag);
+  // Of one token, compared with all; a click compares another one.
+  const isCompared = measurements.some(({ axes }) => axes.join() === "token,feature");
   // Flags are outlined on the map beside them.
   if (measurement.is_flag && tokenMeasurements.length > 1) return [];
   const outlined = flag ? range(flag.values.length).filter((token) => flag.values[token] && token >= context.pane.attention.prefix) : [];
@@ -89,57 +88,8 @@ export function tokenFigure(measurement, context) {
     marked: outlined,
     say: (index, cell, value) =>
       `${nameOf(cell)}: ${digits(value)}`,
+    act: isCompared ? (_, cell) => setProbeParameter("query", cell) : null,
   });
-}
-
-/**
- * A token compared with all others; the one under the pointer at once, since the page has all vectors.
- * @param {Measurement} measurement
- * @param {any} vectors
- * @param {ProbeContext} context
- */
-function comparedFigure(measurement, vectors, context) {
-  const { pane, parameters } = context, [tokens, features] = vectors.values.shape, { prefix } = pane.attention;
-  const query = parameters.query ?? probeDefaultOf(probeParameter(context.probe, ({ kind }) => kind === "token"), pane.facts);
-  const queryToken = tokenOf(query, pane.facts, null);
-  /** @type {Float32Array} */
-  let values = measurement.values;
-  /** @type {FittedScale | null} */
-  let scale = null;
-  let token = queryToken;
-  const compare = (/** @type {any} */ next) => {
-    token = next ?? queryToken;
-    if (next === null || next === queryToken) values = measurement.values;
-    else {
-      values = new Float32Array(tokens);
-      products(vectors.values, next, vectors.values, 0, features, values);
-    }
-    // A token's likeness to itself says nothing.
-    scale = lookOfPanels().fittedScale([patchesOf(context, values).filter((_, patch) => patch + prefix !== token)]);
-    figure.scale = scale;
-    const name = token === null ? nameOf(query) : nameOf(queryOf(token, pane.facts));
-    figure.title = sentenceCase(`${measurement.quantity} of ${name} with every token`);
-    figure.note = pane.facts.prefix.map((name, index) => `${nameOf(name)} ${digits(values[index])}`).join(" · ");
-  };
-  const cell = { title: "", paint: onPicture(pane, (canvas) => {
-    const { table, look } = lookOfPanels();
-    pane.painter.paint(canvas, patchesOf(context, values), scale, table, look);
-    if (token !== null && token >= prefix) pane.painter.mark(canvas, pane.attention.cell(token), "white", Math.max(1, canvas.width / 300));
-  }) };
-  /** @type {any} */
-  const figure = mosaicFigure(measurement.quantity, [cell], {
-    ratio: pane.painter.ratio, maxWidth: 460,
-    say: atPatch(context, (_, cell) => {
-      const next = pane.attention.token(...cell);
-      if (next !== token) figure.changed(next);
-      return `${nameOf(cell)}: ${digits(measurement.values[next])} with ${nameOf(query)}`;
-    }),
-    act: atPatch(context, (_, cell) => setProbeParameter("query", cell)),
-    onLeave: () => figure.changed(null),
-    // The panel adds `changed`: with another token, the title changes.
-  }, { wide: false, follow: compare, values: () => Array.from(values) });
-  compare(null);
-  return figure;
 }
 
 /**

@@ -5,8 +5,8 @@ import { filtersFigure, matricesFigure, positionsFigure } from "./figures_of_num
 import { coloursFigure, stepsFigure, tokenFigure } from "./figures_on_picture.js";
 
 /**
- * The figures of a measurement, each with a title, parts (its elements) and draw(width, ink), and optionally scale, wide
- * (the whole width), and follow(token), which shows another token at once.
+ * The figures of a measurement, each with a title, parts (its elements) and draw(width, ink), and optionally scale, and wide
+ * (the whole width).
  * @param {Measurement} measurement name, values with their shape, axes, quantity, names, indexes, is_flag
  * @param {ProbeContext} context of the probe: pane, all measurements, parameters
  */

@@ -12,10 +12,9 @@ export class Mosaic {
   /**
    * @param {MosaicCell[]} cells each with a title and paint(context, left, top, width, height)
    * @param {MosaicOptions} options ratio (height by width) of the cells, a fixed number of columns, the maximum width of a cell,
-   *   say(index, across, down) describes a point of a cell, act(index, across, down) handles a click, onLeave() follows
-   *   the pointer's leaving
+   *   say(index, across, down) describes a point of a cell, act(index, across, down) handles a click
    */
-  constructor(cells, { say, act, onLeave, ...shape }) {
+  constructor(cells, { say, act, ...shape }) {
     this.cells = cells;
     this.shape = shape;
     this.width = 0;
@@ -27,10 +26,7 @@ export class Mosaic {
       return under && run?.(...under);
     };
     this.canvas.onpointermove = (event) => { readout.textContent = atCell(event, say) ?? ""; };
-    this.canvas.onpointerleave = () => {
-      readout.textContent = "";
-      onLeave?.();
-    };
+    this.canvas.onpointerleave = () => { readout.textContent = ""; };
     this.canvas.onclick = (event) => atCell(event, act);
   }
 

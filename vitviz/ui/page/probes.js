@@ -15,7 +15,7 @@ import { readPack } from "./packs.js";
 import { activePane, activeView, page, requests, store } from "./page.js";
 import { backend, PROBES, SCALES } from "./settings.js";
 import { analysisKey } from "./store.js";
-import { probeDefaultOf, tokenOf } from "./tokens.js";
+import { probeDefaultOf } from "./tokens.js";
 
 export class Probes {
   constructor() {
@@ -36,7 +36,6 @@ export class Probes {
     this.lookKey = "";
     this.requested = "";
     /** @type {number | null} */
-    this.hoverToken = null;
     find("probe").replaceChildren(...Object.values(PROBES).map(({ name, title }) => new Option(title, name)));
     listenTo("change", { probe: ({ target }) => store.patchView(page.active, { probe: target.value, probe_parameters: {} }) });
     listenTo("click", {
@@ -140,7 +139,6 @@ export class Probes {
 
   make() {
     const { reply, pane, measurements, parameters } = this.result;
-    this.hoverToken = null;
     this.figures = measurements.flatMap((/** @type {any} */ measurement) =>
       figuresOf(measurement, { probe: reply.probe, pane, measurements, parameters }),
     );
@@ -150,30 +148,21 @@ export class Probes {
 
   /** @param {any} figure */
   figure(figure) {
-    const kind = figure.chart ? "SVG" : "PNG",
-      name = create("span"),
-      legend = create("div", { className: "vx-legend" }),
-      note = create("p", { className: "vx-hint" });
+    const kind = figure.chart ? "SVG" : "PNG", legend = create("div", { className: "vx-legend" });
     const button = createButton({ className: "vx-button", textContent: kind, onclick: () => this.save(figure) });
+    button.setAttribute("aria-label", `${figure.title}: save as ${kind}`);
+    figure.parts[0].setAttribute("role", "img");
+    figure.parts[0].setAttribute("aria-label", figure.title);
     const figureElement = create(
       "figure",
       { className: figure.wide ? "vx-figure vx-wide" : "vx-figure" },
-      create("figcaption", {}, name, button),
+      create("figcaption", {}, create("span", { textContent: figure.title }), button),
       ...figure.parts,
       legend,
-      note,
+      create("p", { className: "vx-hint", textContent: figure.note ?? "" }),
     );
     if (figure.key) figureElement.append(keyOf(figure.key));
-    figure.label = () => {
-      name.textContent = figure.title;
-      button.setAttribute("aria-label", `${figure.title}: save as ${kind}`);
-      figure.parts[0].setAttribute("role", "img");
-      figure.parts[0].setAttribute("aria-label", figure.title);
-      note.textContent = figure.note ?? "";
-      this.showLegend(legend, figure);
-    };
-    if (figure.follow) figure.changed = (/** @type {number} */ token) => this.followWith(figure, token);
-    figure.label();
+    this.showLegend(legend, figure);
     return figureElement;
   }
 
@@ -206,30 +195,6 @@ export class Probes {
       figure.width = width;
     }
     this.drawnInk = ink;
-  }
-
-  /**
-   * @param {any} figure
-   * @param {number | null} token
-   */
-  followWith(figure, token) {
-    figure.follow(token);
-    figure.label();
-    figure.draw(figure.parts[0].parentElement.clientWidth, this.ink);
-  }
-
-  /**
-   * Show the query under the pointer on the canvas; null if there is none.
-   * @param {Pane} pane
-   * @param {Query} query
-   */
-  follow(pane, query) {
-    if (!this.result || this.result.pane !== pane || !find("found").clientWidth) return;
-    if (this.drawnInk !== this.ink) this.draw();
-    const token = query === null ? null : tokenOf(query, pane.facts, pane.model);
-    if (token === this.hoverToken) return;
-    this.hoverToken = token;
-    for (const figure of this.figures) if (figure.follow) this.followWith(figure, token);
   }
 
   // ---- files ----

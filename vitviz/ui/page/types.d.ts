@@ -320,6 +320,8 @@ interface Start {
 interface DeviceModel extends Pick<Facts, "rolls" | "flips"> {
   part: string;
   title: string;
+  /** Whose features find places of pictures again best. */
+  alike_layer: number;
 }
 interface DeviceStart {
   models: Record<string, DeviceModel>;
@@ -388,7 +390,6 @@ interface MosaicOptions {
   maxWidth?: number;
   say?: AtPoint<string | null | undefined>;
   act?: AtPoint<any> | null;
-  onLeave?: (() => void) | null;
 }
 type AtPatch<Result> = (index: number, cell: Cell, value: number) => Result;
 interface MapsOptions {
