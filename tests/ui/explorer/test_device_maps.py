@@ -120,9 +120,6 @@ def test_files_are_those_of_the_library(analysis: Analysis) -> None:
             continue
         weights = (file["queries"] @ file["keys"].mT - file["log_sums"][..., None]).exp()
         torch.testing.assert_close(weights, trace.weights(int(name.split()[1])), rtol=0, atol=TOLERANCE)
-        torch.testing.assert_close(
-            file["keys"].mean(1), torch.zeros(trace.heads, file["keys"].shape[-1]), rtol=0, atol=1e-5
-        )
 
 
 def test_maps_are_those_of_the_library_with_all_parameters(analysis: Analysis) -> None:

@@ -1,6 +1,5 @@
-// The files of a picture's attention for the page, as vitviz/ui/packs.py writes them, in 32 bits.
+// The files of a picture's attention for the page, as vitviz/ui/packs.py writes them, but in 32 bits, with keys as they are.
 
-import { products } from "../attention.js";
 import { DEVICE_MAPS } from "./maps.js";
 import { writeMap, writePack } from "./pack_writer.js";
 import { allRollouts } from "./rollouts.js";
@@ -19,24 +18,14 @@ export function traceFile(trace, name) {
 }
 
 /**
- * Queries, keys and sums of one layer; the keys without each head's mean key, which changes no weight.
+ * Queries, keys and sums of one layer.
  * @param {TraceOfFiles} trace
  * @param {number} layer
  */
 function layerFile(trace, layer) {
   const { tokens, shape: { heads, dim } } = trace, [queries, keys] = trace.layer(layer), shape = [heads, tokens, dim];
-  const centred = keys.slice(), sums = trace.logSums(layer).slice(), meanScores = new Float32Array(tokens);
-  for (let head = 0; head < heads; head++) {
-    const own = centred.subarray(head * tokens * dim, (head + 1) * tokens * dim), mean = new Float64Array(dim);
-    for (let index = 0; index < own.length; index++) mean[index % dim] += own[index] / tokens;
-    for (let index = 0; index < own.length; index++) own[index] -= mean[index % dim];
-    products(mean, 0, queries, head * tokens, dim, meanScores);
-    for (let token = 0; token < tokens; token++) sums[head * tokens + token] -= meanScores[token];
-  }
   return writePack({
-    queries: { values: queries, shape },
-    keys: { values: centred, shape },
-    log_sums: { values: sums, shape: [heads, tokens] },
+    queries: { values: queries, shape }, keys: { values: keys, shape }, log_sums: { values: trace.logSums(layer), shape: [heads, tokens] },
   });
 }
 
