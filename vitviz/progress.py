@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -26,3 +30,18 @@ class DownloadProgress:
     repository: str
     done: int
     total: int | None
+
+
+@contextmanager
+def shown_bar(text: str, total: int) -> Iterator[Callable[[Progress], Any]]:
+    """A function that shows progress on a terminal or in a notebook, after a second."""
+    from tqdm import tqdm
+
+    with tqdm(
+        desc=text,
+        total=total,
+        delay=1,
+        disable="ipykernel" not in sys.modules and not (sys.stderr and sys.stderr.isatty()),
+        leave=False,
+    ) as bar:
+        yield lambda progress: bar.update(progress.done - bar.n)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import itertools
+
 import pytest
 import torch
 from PIL import ImageOps
@@ -68,6 +71,18 @@ def test_scores_are_computed_once_and_anew_for_other_weights(monkeypatch: pytest
         for parameter in own.parameters():
             parameter.add_(0.1)
     assert layer_scores(model) is layer_scores(model) and len(passes) == 12
+
+
+def test_a_terminal_shows_a_bar_after_a_second(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_scores", lambda *_: torch.rand(4, 2, 2))
+    for seconds in (0.5, 1e-6):
+        clock, screen = itertools.count(0, seconds), io.StringIO()
+        screen.isatty = lambda: True  # type: ignore[method-assign]
+        monkeypatch.setattr("sys.stderr", screen)
+        monkeypatch.setattr("tqdm.std.time", lambda clock=clock: next(clock))
+        model = make_model()
+        layer_scores(model)
+        assert (f"choosing a layer of {model.name}" in screen.getvalue()) == (seconds > 0.1)
 
 
 def test_a_layer_that_is_named_is_not_measured(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from vitviz.images.callable_preprocessing import CallablePreprocessing
 from vitviz.images.opening import open_image
 from vitviz.models.network import Network
 from vitviz.models.weight_samples import network_samples
+from vitviz.progress import Progress, shown_bar
 from vitviz.weights import Model
 from vitviz.weights.bundled import resources
 
@@ -57,7 +58,8 @@ _known: WeakKeyDictionary[Network, dict[tuple[Kind, bytes], LayerScores]] = Weak
 def layer_scores(model: Model, of: Kind = "tokens") -> LayerScores:
     """How well each layer of a model finds places again: the mean of four bundled photographs.
 
-    Computed once, by twelve passes at the model's own resolution, and kept as long as the model.
+    Computed once, by twelve passes at the model's own resolution, and kept as long as the model; after a second, a bar
+    on a terminal or in a notebook says how far they are.
 
     Args:
         model: as :func:`vitviz.load` gives it.
@@ -73,7 +75,12 @@ def layer_scores(model: Model, of: Kind = "tokens") -> LayerScores:
     key = of, network_samples(network)
     scores = _known.setdefault(network, {})
     if key not in scores:
-        found = torch.stack([_scores(model, of, name) for name in PHOTOGRAPHS]).mean(0)
+        parts = list[torch.Tensor]()
+        with shown_bar(f"choosing a layer of {model.name}", len(PHOTOGRAPHS)) as report:
+            for name in PHOTOGRAPHS:
+                parts.append(_scores(model, of, name))
+                report(Progress(len(parts), len(PHOTOGRAPHS)))
+        found = torch.stack(parts).mean(0)
         scores[key] = LayerScores(found[1:], found[0])
     return scores[key]
 

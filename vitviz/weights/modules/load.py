@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import product
 from pathlib import PurePath
@@ -25,7 +24,7 @@ from vitviz.models.watched.network import WatchedNetwork
 from vitviz.models.watched.outputs import first_output, is_vector, observation_errors, primary_output
 from vitviz.models.watched.replay import Replay
 from vitviz.models.watched.state import check_device, check_state, device_of, dtype_of
-from vitviz.progress import Progress
+from vitviz.progress import Progress, shown_bar
 from vitviz.weights.architectures import architecture_of_module
 from vitviz.weights.metadata.classes import read_labels
 from vitviz.weights.model import Forward, Labels, Model
@@ -80,20 +79,10 @@ def load_module(
     module = unwrap(module)
     name = name or module_name(module)
     try:
-        with _bar(name) if report is None else nullcontext(report) as shown:
+        with shown_bar(f"watching {name}", PASSES) if report is None else nullcontext(report) as shown:
             return _load(module, name, shown, **stated)
     except (ConfigError, ImageError) as error:
         raise _with_architecture(module, name, error) from None
-
-
-@contextmanager
-def _bar(name: str) -> Iterator[Callable[[Progress], Any]]:
-    """A function that shows progress on a terminal or in a notebook, after a second."""
-    from tqdm import tqdm
-
-    is_hidden = "ipykernel" not in sys.modules and not (sys.stderr and sys.stderr.isatty())
-    with tqdm(desc=f"watching {name}", total=PASSES, delay=1, disable=is_hidden, leave=False) as bar:
-        yield lambda progress: bar.update(progress.done - bar.n)
 
 
 def _load(
