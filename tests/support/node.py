@@ -27,7 +27,7 @@ def in_node(imports: Mapping[str, str], function: str, value: object) -> Any:
     code = f"""
         {" ".join(lines)}
         import {{ readFileSync }} from "node:fs";
-        console.log(JSON.stringify(({function})(JSON.parse(readFileSync(0, "utf8")))));
+        console.log(JSON.stringify(await ({function})(JSON.parse(readFileSync(0, "utf8")))));
     """
     command = [str(NODE), "--input-type=module", "--eval", code]
     run = subprocess.run(command, input=json.dumps(value), capture_output=True, text=True)

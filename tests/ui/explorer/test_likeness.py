@@ -17,14 +17,14 @@ from vitviz.ui.packs import features_packs
 # Steps of a colour's 255, and of a cosine.
 COLOUR_STEPS, COSINE = 2, 2e-3
 
-COMPUTED = """({ files, left_out, asked }) => {
+COMPUTED = """async ({ files, left_out, asked }) => {
     const pictures = files.map((text, index) => {
         const { vectors } = readPack(Uint8Array.from(Buffer.from(text, "base64")).buffer);
         return { vectors, kept: range(vectors.shape[0]).filter((patch) => !left_out[index].includes(patch)) };
     });
-    const basis = basisOf(pictures), vectors = pictures.map((each) => each.vectors);
+    const pause = async () => {}, basis = await basisOf(pictures, pause), vectors = pictures.map((each) => each.vectors);
     return {
-        matches: matchesOf(pictures), share: basis.share, colours: vectors.map((each) => coloursOf(each, basis)),
+        matches: await matchesOf(pictures, pause), share: basis.share, colours: vectors.map((each) => coloursOf(each, basis)),
         cosines: vectors.map((each) => [...cosines(each, vectors[0], asked)]),
     };
 }"""

@@ -17,38 +17,63 @@ import { showStrip } from "./strip.js";
 import { nameOf } from "./token_names.js";
 
 // Squares so close to the asking one share much of what they show. More lines are a thicket.
-const QUANTITY = "cosine", NEAR = 1, OWN_PICTURE = "own", MOST_LINES = 24;
+const QUANTITY = "cosine", NEAR = 1, OWN_PICTURE = "own", MOST_LINES = 24, PART_MS = 8;
 export const SAME_COLOUR = "Same colour: alike to the network; which colour means nothing.";
 
 /**
  * The colours of pictures in one basis, by their files of features; `share` of the variance is in three colours.
  * @typedef {{ packs: Tensors[], squares: import("./likeness.js").Squares[], rasters: HTMLCanvasElement[], share: number,
- *   matches?: ReturnType<typeof matchesOf> }} Colouring
+ *   matches?: Awaited<ReturnType<typeof matchesOf>> }} Colouring
  */
 /** @type {WeakMap<Tensors, Colouring>} */
 const colourings = new WeakMap();
-let computedCount = 0;
+// Only one at a time is computed, in parts between which the page answers.
+let isComputing = false, partStart = 0;
+
+/** Wait for what the page has to do, once it has computed for a while. */
+async function pause() {
+  if (performance.now() - partStart < PART_MS) return;
+  await new Promise((done) => setTimeout(done));
+  partStart = performance.now();
+}
 
 /**
- * The colours of the pictures by one file of each; null until all are there, of one model.
+ * One file of each picture; null until all are there, of one model.
  * @param {Pane[]} shown
  * @param {string} name
- * @param {boolean=} isBusy whether to compute none that is not known
  */
-function colouringOf(shown, name, isBusy = false) {
-  const packs = shown.map((pane) => /** @type {Tensors} */ (pane.packs.get(name))), known = colourings.get(packs[0]);
-  if (!packs.every(Boolean) || shown.some(({ facts: { model, step } }) => model !== shown[0].facts.model || step !== shown[0].facts.step))
-    return null;
-  const isKnown = known?.packs.length === packs.length && known.packs.every((pack, index) => pack === packs[index]);
-  if (isKnown || isBusy) return isKnown ? known : null;
-  const squares = packs.map(({ vectors }, index) => ({ vectors, kept: keptPatches(shown[index].facts) })), basis = basisOf(squares);
+function packsOf(shown, name) {
+  const packs = shown.map((pane) => /** @type {Tensors} */ (pane.packs.get(name))), [{ facts: first }] = shown;
+  return packs.every(Boolean) && shown.every(({ facts: { model, step } }) => model === first.model && step === first.step) ? packs : null;
+}
+
+/**
+ * The colours of the pictures by their files; null until they are computed, which does not begin while a pointer waits.
+ * @param {Pane[]} shown
+ * @param {Tensors[] | null} packs
+ */
+function colouringOf(shown, packs) {
+  if (!packs) return null;
+  const known = colourings.get(packs[0]);
+  if (known?.packs.length === packs.length && known.packs.every((pack, index) => pack === packs[index])) return known;
+  if (!isComputing && page.hovered === null) compute(packs, shown.map(({ facts }) => facts));
+  return null;
+}
+
+/**
+ * @param {Tensors[]} packs
+ * @param {Facts[]} facts
+ */
+async function compute(packs, facts) {
+  isComputing = true;
+  const squares = packs.map(({ vectors }, index) => ({ vectors, kept: keptPatches(facts[index]) })), basis = await basisOf(squares, pause);
   const rasters = packs.map(({ vectors }, index) => {
-    const { rows, columns } = shown[index].facts, levels = coloursOf(vectors, basis);
+    const { rows, columns } = facts[index], levels = coloursOf(vectors, basis);
     return rasterOf(rows, columns, (/** @type {number} */ patch) => levels[patch].map((level) => Math.round(255 * level)));
   });
-  computedCount += 1;
   colourings.set(packs[0], { packs, squares, rasters, share: basis.share });
-  return colourings.get(packs[0]);
+  isComputing = false;
+  requestDraw();
 }
 
 /**
@@ -73,21 +98,21 @@ function askingOf(shown) {
  * @param {Pane[]} shown
  */
 export function drawAlike(shown) {
-  const colouring = colouringOf(shown, nameOfFeatures()), asking = colouring && askingOf(shown), table = colours[store.state.colormap];
-  const failure = colouring ? null : shown.find(({ packs }) => packs.failure)?.packs.failure;
+  const packs = packsOf(shown, nameOfFeatures()), asking = packs && askingOf(shown), table = colours[store.state.colormap];
+  const colouring = colouringOf(shown, packs), failure = packs ? null : shown.find(({ packs }) => packs.failure)?.packs.failure;
   const square = asking ? asking.cell[0] * asking.pane.facts.columns + asking.cell[1] : -1;
   setState(failure ? "failed" : "ready", !failure?.final);
   root.classList.toggle("vx-coloured", !asking);
   shown.forEach((pane, index) => {
     const isAsking = asking?.pane === pane, layer = layerOfFeatures(pane), raster = asking ? undefined : colouring?.rasters[index];
-    const patches = asking ? cosines(colouring.packs[index].vectors, colouring.packs[shown.indexOf(asking.pane)].vectors, square) : null;
+    const patches = asking ? cosines(packs[index].vectors, packs[shown.indexOf(asking.pane)].vectors, square) : null;
     // Nothing is as much like the asking square as itself; each picture shows what is most like it there.
     const others = patches?.filter((_, patch) => !isAsking || patch !== square);
     const scale = others ? fittedScale([others], { quantity: QUANTITY }) : /** @type {any} */ (null);
     pane.present({
       patches, scale, table, marks: isAsking ? [{ token: pane.attention.token(...asking.cell), colour: "white" }] : [], named: [],
       look: { ...lookOf(), raster },
-    }, Boolean(colouring));
+    }, Boolean(asking ?? colouring));
     showLegend(pane, scale, others, table, QUANTITY, isDouble() ? ", its own" : "");
     const held = `three colours hold ${wholePercent(colouring?.share ?? 0)} of the differences`;
     if (raster) {
@@ -106,7 +131,7 @@ export function drawAlike(shown) {
   if (page.moveTime) timings.hovers.push(performance.now() - page.moveTime);
   page.moveTime = 0;
   showFilm(shown);
-  drawLines(shown, colouring ?? null, asking ? [shown.indexOf(asking.pane), square] : null);
+  drawLines(shown, colouring, asking ? [shown.indexOf(asking.pane), square] : null);
 }
 
 /**
@@ -120,7 +145,13 @@ function drawLines(shown, colouring, asking) {
   // It is empty then.
   Object.assign(canvas, { width, height });
   if (!colouring || shown.length < 2 || !find("lines-on").checked) return;
-  colouring.matches ??= matchesOf(colouring.squares);
+  if (!colouring.matches) {
+    colouring.matches = [];
+    matchesOf(colouring.squares, pause).then((found) => {
+      colouring.matches = found;
+      requestDraw();
+    });
+  }
   const matches = colouring.matches.filter(({ patches }) => !asking || patches[asking[0]] === asking[1]).slice(0, MOST_LINES);
   for (const { patches } of matches) patches.forEach((patch, index) => {
     const { painter, attention } = shown[index], edges = shown[index].find("canvas").getBoundingClientRect();
@@ -146,15 +177,13 @@ function sentenceOf(pane, values, { pane: asked, cell: [row, column] }) {
 }
 
 /**
- * The first picture in the colours of each layer, one more of which is computed with every frame, while no pointer waits.
+ * The first picture in the colours of each layer, as they are computed.
  * @param {Pane[]} shown
  */
 function showFilm(shown) {
-  const [pane] = shown, chosen = layerOfFeatures(pane), before = computedCount;
+  const [pane] = shown, chosen = layerOfFeatures(pane);
   showStrip(pane, chosen, (canvas, layer) => {
-    const isBusy = page.hovered !== null || computedCount > before;
-    const colouring = colouringOf(shown, nameOfFeatures(layer === chosen ? undefined : layer), isBusy);
-    if (computedCount > before) requestDraw();
+    const colouring = colouringOf(shown, packsOf(shown, nameOfFeatures(layer === chosen ? undefined : layer)));
     pane.painter.draw(canvas, null, null, null, { ...smallLook(), raster: colouring?.rasters[0] });
   });
 }

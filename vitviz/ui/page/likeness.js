@@ -1,15 +1,19 @@
 // What squares of pictures have in common, as vitviz/features computes it: colours of their components, cosines, and mutual matches.
 
+import { products } from "./attention.js";
 import { clamped, range, sum } from "./numbers.js";
 
 /**
  * Vectors "patch channel" of length 1, and the patches that are no outliers.
  * @typedef {{ vectors: Tensor, kept: number[] }} Squares
  */
-/** @typedef {{ mean: Float64Array, directions: Float64Array[], ends: number[][], share: number }} Basis */
+/** @typedef {{ mean: Float64Array, directions: Float32Array[], ends: number[][], share: number }} Basis */
+/** Lets the page answer meanwhile. @typedef {() => Promise<void>} Pause */
 
-// The components that have colours, and the vectors with which they are sought: the more, the fewer passes over all squares.
-const COMPONENTS = 3, SOUGHT = 8, PASSES = 24, SMALL_PASSES = 2000;
+// The components that have colours, passes over all squares by which they are sought, and how often a small matrix is squared.
+const COMPONENTS = 3, PASSES = 24, SQUARINGS = 14;
+// What is left of a vector of 32 bits, or of the variance of a square, where there is nothing but rounding.
+const NOTHING = 1e-5, NO_VARIANCE = 1e-12;
 // As in vitviz/features/basis.py and colour_maps.py.
 const ENDS = [0.01, 0.99], LEAST_SPAN = 1e-6, DARKEST = 0.42, LIGHTEST = 0.86, HUES = [0.42, 0.4];
 const CONES = [[1, 0.3963377774, 0.2158037573], [1, -0.1055613458, -0.0638541728], [1, -0.0894841775, -1.291485548]];
@@ -31,7 +35,8 @@ function dot(one, other) {
 
 /**
  * Add a multiple of a vector to another one.
- * @param {Float64Array} target
+ * @template {Float32Array | Float64Array} Vector
+ * @param {Vector} target
  * @param {ArrayLike<number>} vector
  * @param {number} times
  */
@@ -41,21 +46,20 @@ function add(target, vector, times) {
 }
 
 /**
- * The leading eigenvectors of a symmetric matrix, by orthogonal iteration.
- * @param {(vector: Float64Array) => Float64Array} multiply by the matrix
- * @param {number} size
- * @param {number} passes
+ * The leading eigenvectors of a small symmetric matrix without negative eigenvalues: its high powers have no other rows.
+ * @param {number[][]} matrix
+ * @returns {number[][]}
  */
-function leading(multiply, size, passes) {
-  /** @type {Float64Array[]} */
-  let found = range(Math.min(SOUGHT, size)).map((wave) =>
-    Float64Array.from({ length: size }, (_, index) => Math.cos(Math.PI * wave * (index + 0.5) / size)));
-  for (const _ of range(passes)) found = found.map(multiply).reduce((others, vector) => {
-    for (const other of others) add(vector, other, -dot(vector, other));
-    const length = Math.sqrt(dot(vector, vector)) || 1;
-    return [...others, vector.map((value) => value / length)];
-  }, /** @type {Float64Array[]} */ ([]));
-  return found;
+function leading(matrix, count = COMPONENTS) {
+  if (!count || !matrix.length) return [];
+  let power = matrix;
+  for (const _ of range(SQUARINGS)) {
+    const trace = sum(power.map((row, index) => row[index])) || 1;
+    power = power.map((row) => power.map((other) => dot(row, other) / trace ** 2));
+  }
+  const row = power.reduce((most, each) => (dot(each, each) > dot(most, most) ? each : most)), length = Math.sqrt(dot(row, row)) || 1;
+  const vector = row.map((value) => value / length), value = dot(vector, matrix.map((each) => dot(each, vector)));
+  return [vector, ...leading(matrix.map((each, index) => each.map((old, other) => old - value * vector[index] * vector[other])), count - 1)];
 }
 
 /**
@@ -67,39 +71,52 @@ const vectorOf = (vectors, patch) => vectors.subarray(patch * vectors.shape[1], 
 
 /**
  * A value of which a share of the others is lower.
- * @param {number[]} values
+ * @param {Float32Array} values
  * @param {number} share
  */
 function percentile(values, share) {
-  const sorted = [...values].sort((a, b) => a - b), place = share * (sorted.length - 1), lower = Math.floor(place);
+  const sorted = values.slice().sort(), place = share * (sorted.length - 1), lower = Math.floor(place);
   return sorted[lower] + (place - lower) * (sorted[Math.ceil(place)] - sorted[lower]);
 }
 
 /**
  * One basis of the squares of several pictures, and the share of their variance that it holds.
+ *
+ * By the method of Lanczos 1950, "An iteration method for the solution of the eigenvalue problem", each vector orthogonal to all before.
  * @param {Squares[]} pictures
- * @returns {Basis}
+ * @param {Pause} pause
+ * @returns {Promise<Basis>}
  */
-export function basisOf(pictures) {
+export async function basisOf(pictures, pause) {
   const rows = pictures.flatMap(({ vectors, kept }) => kept.map((patch) => vectorOf(vectors, patch))), size = rows[0].length;
-  const zeros = () => /** @type {Float64Array} */ (new Float64Array(size));
-  const mean = rows.reduce((total, row) => add(total, row, 1 / rows.length), zeros());
-  const centred = rows.map((row) => Float64Array.from(row, (value, channel) => value - mean[channel]));
-  const multiply = (/** @type {Float64Array} */ vector) =>
-    centred.reduce((product, row) => add(product, row, dot(row, vector)), zeros());
-  // Within the space that a few passes find, the axes of the matrix, which lie close together, take many.
-  const space = leading(multiply, size, PASSES), products = space.map(multiply);
-  const matrix = space.map((vector) => Float64Array.from(products, (product) => dot(product, vector)));
-  const turns = leading((vector) => Float64Array.from(matrix, (row) => dot(row, vector)), space.length, SMALL_PASSES);
-  const directions = turns.slice(0, COMPONENTS).map((turn) => {
-    const direction = space.reduce((total, vector, index) => add(total, vector, turn[index]), zeros());
+  const mean = new Float64Array(size), centred = new Float32Array(rows.length * size), values = new Float32Array(rows.length);
+  for (const row of rows) add(mean, row, 1 / rows.length);
+  rows.forEach((row, place) => centred.set(row.map((value, channel) => value - mean[channel]), place * size));
+  const found = /** @type {Float32Array[]} */ ([]), images = /** @type {Float32Array[]} */ ([]);
+  let next = Float32Array.from({ length: size }, (_, index) => Math.sin(index * index + 1));
+  while (found.length < Math.min(PASSES, size)) {
+    const before = dot(next, next);
+    // Of a vector that is almost none, rounding leaves a part in the others.
+    for (const _ of range(2)) for (const other of found) add(next, other, -dot(next, other));
+    const length = Math.sqrt(dot(next, next));
+    if (length <= NOTHING * Math.sqrt(before)) break;
+    found.push(next.map((value) => value / length));
+    await pause();
+    products(found.at(-1), 0, centred, 0, size, values);
+    next = new Float32Array(size);
+    for (let row = 0; row < values.length; row++)
+      for (let channel = 0; channel < size; channel++) next[channel] += values[row] * centred[row * size + channel];
+    images.push(next.slice());
+  }
+  const directions = leading(found.map((vector) => images.map((image) => dot(vector, image)))).map((turn) => {
+    const direction = found.reduce((total, vector, index) => add(total, vector, turn[index]), new Float32Array(size));
     const largest = direction.reduce((most, value) => (Math.abs(value) > Math.abs(most) ? value : most), 0);
     return direction.map((value) => value * Math.sign(largest));
   });
-  const components = directions.map((direction) => centred.map((row) => dot(row, direction)));
-  const total = sum(centred.map((row) => dot(row, row))), held = sum(components.map((values) => dot(values, values)));
-  const ends = components.map((values) => ENDS.map((share) => percentile(values, share)));
-  return { mean, directions, ends, share: total ? held / total : 0 };
+  const components = directions.map((direction) => (products(direction, 0, centred, 0, size, values), values.slice()));
+  const total = dot(centred, centred), held = sum(components.map((component) => dot(component, component)));
+  const ends = components.map((component) => ENDS.map((share) => percentile(component, share)));
+  return { mean, directions, ends, share: total > NO_VARIANCE * rows.length ? held / total : 0 };
 }
 
 /**
@@ -107,37 +124,36 @@ export function basisOf(pictures) {
  * @param {Tensor} vectors
  * @param {Basis} basis
  */
-export const coloursOf = (vectors, { mean, directions, ends }) => range(vectors.shape[0]).map((patch) => {
-  const centred = Float64Array.from(vectorOf(vectors, patch), (value, channel) => value - mean[channel]);
-  const [first = 0.5, second = 0.5, third = 0.5] = directions.map((direction, index) => {
-    const [low, high] = ends[index];
-    return high - low > LEAST_SPAN ? clamped((dot(centred, direction) - low) / (high - low), 0, 1) : 0.5;
+export function coloursOf(vectors, { mean, directions, ends }) {
+  const [count, size] = vectors.shape, components = directions.map((direction, index) => {
+    const [low, high] = ends[index], values = new Float32Array(count), middle = dot(mean, direction);
+    products(direction, 0, vectors, 0, size, values);
+    return values.map((value) => (high - low > LEAST_SPAN ? clamped((value - middle - low) / (high - low), 0, 1) : 0.5));
   });
-  const oklab = [DARKEST + (LIGHTEST - DARKEST) * third, (first - 0.5) * HUES[0], (second - 0.5) * HUES[1]];
-  const cones = CONES.map((row) => dot(row, oklab) ** 3);
-  return LINEAR.map((row) => clamped(dot(row, cones), 0, 1))
-    .map((level) => (level <= 0.0031308 ? 12.92 * level : 1.055 * level ** (1 / 2.4) - 0.055));
-});
+  return range(count).map((patch) => {
+    const [first = 0.5, second = 0.5, third = 0.5] = components.map((values) => values[patch]);
+    const oklab = [DARKEST + (LIGHTEST - DARKEST) * third, (first - 0.5) * HUES[0], (second - 0.5) * HUES[1]];
+    const cones = CONES.map((row) => dot(row, oklab) ** 3);
+    return LINEAR.map((row) => clamped(dot(row, cones), 0, 1))
+      .map((level) => (level <= 0.0031308 ? 12.92 * level : 1.055 * level ** (1 / 2.4) - 0.055));
+  });
+}
 
 /**
- * The most similar patch of another picture for each of one, without outliers.
- * @param {Squares} asking
- * @param {Squares} answering
- */
-const nearest = (asking, answering) => new Map(asking.kept.map((patch) => {
-  const values = cosines(answering.vectors, asking.vectors, patch);
-  return [patch, answering.kept.reduce((most, each) => (values[each] > values[most] ? each : most))];
-}));
-
-/**
- * The patches of two pictures of which each is the other's most similar one, best first.
+ * The patches of two pictures of which each is the other's most similar one, without outliers, best first.
  * @param {Squares[]} pictures
+ * @param {Pause} pause
  */
-export function matchesOf([first, second]) {
-  const there = nearest(first, second), back = nearest(second, first);
-  return [...there].filter(([patch, match]) => back.get(match) === patch)
-    .map((patches) => ({ patches, score: dot(vectorOf(first.vectors, patches[0]), vectorOf(second.vectors, patches[1])) }))
-    .sort((one, other) => other.score - one.score);
+export async function matchesOf([first, second], pause) {
+  const back = new Map(), highest = new Float32Array(second.vectors.shape[0]).fill(-Infinity), there = [];
+  for (const patch of first.kept) {
+    await pause();
+    const values = cosines(second.vectors, first.vectors, patch);
+    for (const other of second.kept) if (values[other] > highest[other]) highest[other] = values[other], back.set(other, patch);
+    const match = second.kept.reduce((most, other) => (values[other] > values[most] ? other : most));
+    there.push({ patches: [patch, match], score: values[match] });
+  }
+  return there.filter(({ patches: [patch, match] }) => back.get(match) === patch).sort((one, other) => other.score - one.score);
 }
 
 /**
@@ -147,6 +163,7 @@ export function matchesOf([first, second]) {
  * @param {number} patch
  */
 export function cosines(vectors, asking, patch) {
-  const vector = vectorOf(asking, patch);
-  return Float32Array.from(range(vectors.shape[0]), (index) => clamped(dot(vectorOf(vectors, index), vector), -1, 1));
+  const [count, size] = vectors.shape, values = new Float32Array(count);
+  products(asking, patch, vectors, 0, size, values);
+  return values.map((value) => clamped(value, -1, 1));
 }
