@@ -25,6 +25,7 @@ from tests.driver import (
 )
 from tests.support.example import ASSETS
 from vitviz import Analysis, Model
+from vitviz.ui.explorer.device_page import device_page
 from vitviz.ui.explorer.saved_page import whole_page
 
 pytestmark = pytest.mark.browser
@@ -113,6 +114,26 @@ def test_colours_and_likeness_of_two_pictures_are_those_of_the_library(
         # Another question is about the first picture alone, as it was.
         ask(page, "token")
         assert len(state(page)["views"]) == 1 and first_view(page)["picture"] == "example:chelsea.jpg"
+
+
+def test_the_device_has_the_same_of_its_own_pictures(browser: Browser, pair: list[Analysis], tmp_path: Path) -> None:
+    """It computes the features of each layer, and begins with the one that the library chooses."""
+    page_file = tmp_path / "page.html"
+    page_file.write_text(device_page([pair[0].model]).as_file(), encoding="utf-8")
+    with saved_page(browser, page_file) as page:
+        ask(page, "alike")
+        expect_colours(page, pair, None)
+        click_patch(page, pair[1], 4, 7, pane=1)
+        page.locator(".vx-frame").nth(3).click()
+        settle(page)
+        page.mouse.move(2, 2)
+        expect_likeness(page, pair, 1, (4, 7), 3)
+        page.locator(".vx-canvas").nth(1).focus()
+        page.keyboard.press("Escape")
+        page.wait_for_function(COLOURED)
+        expect_colours(page, pair, 3)
+        # Those of all layers come by themselves, for the film.
+        page.wait_for_function(f"() => {EXPLORER}.panes.every(({{ packs }}) => packs.loaded.size >= 8)")
 
 
 def test_another_second_picture_is_chosen_or_given(

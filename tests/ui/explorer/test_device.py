@@ -22,6 +22,7 @@ from tests.support.example import EXAMPLE
 from tests.support.modules import OwnViT, load_own
 from vitviz import Model, Preprocessing
 from vitviz.errors.kinds import ConfigError
+from vitviz.features.vectors import token_stream
 from vitviz.images.preprocessing import FITS, ROUNDINGS, Fit
 from vitviz.images.resizing import BACKENDS
 from vitviz.metrics.ablation import switched_off
@@ -117,8 +118,10 @@ def test_the_bundled_network_has_the_librarys_numbers_also_of_what_is_switched_o
 def assert_drawn_is_same(seed: int) -> None:
     model = random_model(seed)
     pixels, off = drawn(model, seed)
-    passes = [Pass(pixels), Pass(pixels, off.options), Pass(pixels, {**off.options, "logitsOnly": True}), Pass(pixels)]
-    whole, without, only, again = on_device(model, passes, KINDS[seed % len(KINDS)])
+    layers = 1 + seed % model.network.config.depth
+    others = [{**off.options, "logitsOnly": True}, {}, {"layers": layers}]
+    passes = [Pass(pixels), Pass(pixels, off.options), *(Pass(pixels, options) for options in others)]
+    whole, without, only, again, some = on_device(model, passes, KINDS[seed % len(KINDS)])
     assert_same(whole, expected(model, pixels))
     assert_same(without, expected(model, pixels, off))
     heads = [(int(layer), int(head)) for layer, head in (off.factors == 0).nonzero()]
@@ -128,6 +131,7 @@ def assert_drawn_is_same(seed: int) -> None:
     for each in (without, only):
         assert_same(each, {"logits": logits})
     assert torch.equal(whole["logits"], again["logits"])
+    assert_same(some, {"tokens": list(token_stream(model.network, pixels))[layers]})
 
 
 @pytest.mark.parametrize("seed", range(12))

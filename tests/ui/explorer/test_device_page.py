@@ -172,7 +172,7 @@ def test_what_it_offers_works_and_what_it_lacks_is_not_offered(
             assert page.locator(part).evaluate("part => getComputedStyle(part).display") == "none", part
         assert "Attention flow" not in page.locator(".vx-method").inner_html()
         expect(page.locator(".vx-absent")).to_contain_text(
-            re.compile("Only the app computes .*attention flow.*what is alike in two")
+            re.compile("Only the app computes .*attention flow.*maps about a text")
         )
         # Of the token that the classifier reads, rollout with a parameter; and why, by every method, with progress.
         whys = ("relevance", "occlusion", "legrad", "grad_cam", "integrated_gradients", "gradient_rollout")
@@ -290,8 +290,10 @@ def test_a_model_without_classes_has_no_question_about_them(browser: Browser, tm
     with Visit(browser, file.as_uri(), is_offline=True) as visit:
         settle(visit.page)
         tabs = visit.page.get_by_role("tab")
-        assert tabs.filter(visible=True).all_inner_texts() == ["Where it looks", "All layers"]
-        expect(visit.page.locator(".vx-headline")).to_have_text("This model names no classes: ask where it looks.")
+        assert tabs.filter(visible=True).all_inner_texts() == ["Where it looks", "All layers", "What is alike"]
+        expect(visit.page.locator(".vx-headline")).to_have_text(
+            "This model names no classes: ask where it looks, or what is alike."
+        )
         assert visit.errors == []
 
 

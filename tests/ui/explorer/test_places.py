@@ -143,7 +143,7 @@ def test_what_is_shown_goes_to_the_device_and_nothing_is_sent_until_it_comes_bac
     visitor.refuse(tmp_path / "notes.txt")
     expect(page.get_by_role("button", name="Send it to the server")).to_be_visible()
     expect(page.locator(".vx-absent")).to_contain_text(
-        re.compile("Only the app computes .*attention flow.*what is alike in two")
+        re.compile("Only the app computes .*attention flow.*maps about a text")
     )
     others = {path for method, path in visitor.asked() if method != "GET" or not path.startswith("/device/")}
     # The server's page asks for the picture that it hands on, and ends its runs.
@@ -187,6 +187,19 @@ def test_the_choice_is_remembered_and_no_picture_goes_to_the_server_from_a_link(
     linked.switch(SERVER)
     expect(linked.page.locator(".vx-badge").first).to_contain_text("given.png")
     assert not DEVICE.search(Visitor(context, app).page.url)
+
+
+@pytest.mark.browser
+def test_what_is_alike_goes_to_the_device_with_its_layer_and_square(context: BrowserContext, app: SmallApp) -> None:
+    visitor = Visitor(context, app, "?layout=alike&second.example=astronaut.jpg&alike-layer=1&second.alike=2.3")
+    visitor.switch(DEVICE)
+    state = visitor.page.evaluate(f"{EXPLORER}.store.state")
+    assert (state["layout"], state["alike_layer"]) == ("alike", 1)
+    assert [(view["picture"], view["alike"]) for view in state["views"]] == [
+        ("example:chelsea.jpg", None),
+        ("example:astronaut.jpg", [2, 3]),
+    ]
+    expect(visitor.page.locator(".vx-badge").nth(1)).to_contain_text("after layer 1")
 
 
 @pytest.mark.browser

@@ -24,6 +24,7 @@ from vitviz.analysis.encoder import analyze
 from vitviz.attribution import METHODS
 from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import listing
+from vitviz.features import layer_scores
 from vitviz.images.encoded import encoded
 from vitviz.images.opening import open_image
 from vitviz.images.sources import ImageSource
@@ -48,7 +49,7 @@ DEVICE_PROBES = (
     *("attention_distance", "attention_entropy", "head_similarity"),
 )
 DEVICE_FITS = ("squash", "crop")
-ONLY_THE_APP = "Only the app computes {}, maps about a text or another picture, and what is alike in two."
+ONLY_THE_APP = "Only the app computes {}, and maps about a text or another picture."
 # Up to so many products, files of all rollouts are small and soon made.
 MAX_ROLLOUT_PRODUCTS = 2**30
 # As QUICK_SEARCH of the app, of a device, which takes three times as long.
@@ -201,7 +202,12 @@ def device_page(
         "models": {model_id: _model_facts(model_id, model) for model_id, model in zip(ids, models, strict=True)},
         "device": {
             "models": {
-                model_id: {"part": weights[model_id], "title": title_of(model), **_abilities(model)}
+                model_id: {
+                    "part": weights[model_id],
+                    "title": title_of(model),
+                    "alike_layer": layer_scores(model).best,
+                    **_abilities(model),
+                }
                 for model_id, model in zip(ids, models, strict=True)
             },
             "pictures": {

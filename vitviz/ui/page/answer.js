@@ -31,8 +31,7 @@ export function showAnswer() {
   find("all-on").hidden = !store.state.views.some(namesOfHidden);
   if (isDouble() && panes.every((pane) => pane.facts) && panes[0].key !== panes[1].key) return showAnswers();
   const [best] = predictionsNow(facts);
-  if (!best) return setHeadline([backend.computes ? `This model names no classes: ask where it looks${
-    backend.has("likeness") ? ", or what is alike" : ""}.` : ""]);
+  if (!best) return setHeadline([backend.computes ? "This model names no classes: ask where it looks, or what is alike." : ""]);
   const { probability, before } = best, known = classesOf(model, "the ");
   // The latest answer is without what was hidden when it was asked for.
   const without = hidden && `Without ${page.changes?.names ?? hidden}: of `;

@@ -163,9 +163,9 @@ async function handedOver({ state, asked, database, notes }) {
     views.push(isThere ? known : { ...known, picture: START.state.views[0].picture, pins: [], patches_off: [] });
   }
   const panel = isOnDevice && state.panel === "compare" ? "" : state.panel;
-  // What is alike, the server says.
-  const other = /** @type {Partial<State>} */ (isOnDevice && state.layout === "alike" ? { layout: "one", views: views.slice(0, 1) } : {});
-  return { state: { ...state, views, panel, ...other }, asked, pictures: others, given, notes };
+  // Another model has other layers.
+  const alike_layer = views[0].model === state.views[0].model ? state.alike_layer : null;
+  return { state: { ...state, views, panel, alike_layer }, asked, pictures: others, given, notes };
 }
 
 /**

@@ -10,6 +10,7 @@ import { legalView } from "./legal_view.js";
 import { Networks } from "./networks.js";
 import { Parts } from "./parts.js";
 import { rankedHeads, switchedOff } from "./studies.js";
+import { writePack } from "./pack_writer.js";
 import { openWorker } from "./worker_client.js";
 
 // The analysis that the page begins with.
@@ -49,7 +50,7 @@ export class DeviceBackend {
 
   /** @param {string} feature */
   has(feature) {
-    return feature === "device";
+    return feature === "device" || feature === "alike";
   }
 
   /**
@@ -186,8 +187,25 @@ export class DeviceBackend {
   async file(uid, name) {
     if (uid === FIRST && this.files[name]) return fromBase64(this.files[name]).buffer;
     const { picture } = await this.analysis(uid);
+    if (name.startsWith("features")) return this.features(uid, name);
     if (name === "picture") return (await this.pictureOf(picture)).content.arrayBuffer();
     return this.ask("file", { uid, name });
+  }
+
+  /**
+   * The patches after a layer, each of length 1, as `features_packs` of vitviz/ui/packs.py writes them, in 32 bits.
+   * @param {string} uid
+   * @param {string} name
+   */
+  async features(uid, name) {
+    const { model, pixels } = await this.analysis(uid), { file: { config: { width }, input }, team } = await this.networks.get(model);
+    const layer = Number(name.split(" ")[1] ?? this.device.models[model].alike_layer);
+    const { tokens } = await team.encode(pixels, { layers: layer + 1 }), values = tokens.subarray(input.prefix.length * width);
+    for (let start = 0; start < values.length; start += width) {
+      const vector = values.subarray(start, start + width), length = Math.sqrt(vector.reduce((total, value) => total + value * value, 0));
+      vector.forEach((value, channel) => { vector[channel] = value / (length || 1); });
+    }
+    return writePack({ vectors: { values, shape: [values.length / width, width] } }, { layer: String(layer) });
   }
 
   /** @param {{ uid: string } & MapRequest} request */

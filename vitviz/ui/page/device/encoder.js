@@ -274,7 +274,7 @@ export class Network {
    * @param {Float32Array} pixels "channel height width", prepared
    * @param {EncodeOptions} options headFactors: "layer head", factors of the heads' attention weights, 0 for a head that is switched
    *   off; hiddenPatches: patches in reading order that no token attends to, and that are not pooled; logitsOnly: only logits and
-   *   features are wanted, and all else is empty
+   *   features are wanted, and all else is empty; layers: how many of them run, where only the tokens after the last one are wanted
    * @param {Rank} team the other ranks, and what is called before every layer
    * @returns {Promise<Encoding | null>} null for all ranks but the first. Of the tokens that are not hidden: queries and keys
    *   "layer head token dim" before their scaling, logSums "layer head token", the logarithms of the sums of exponentials of the scaled
@@ -283,11 +283,11 @@ export class Network {
    */
   async encode(pixels, options = {}, team = ALONE) {
     const { at, config, file: { input } } = this, { width, depth, heads, head_width: dim } = config;
-    const { headFactors = null, hiddenPatches = [], logitsOnly = false } = options;
+    const { headFactors = null, hiddenPatches = [], logitsOnly = false, layers = depth } = options;
     const expected = this.patches * this.patchPixels;
     if (pixels.length !== expected) throw Error(`${pixels.length} pixels: expected ${expected}`);
     if (headFactors && headFactors.length !== depth * heads) throw Error(`${headFactors.length} factors for ${depth * heads} heads`);
-    const remaining = this.remaining(hiddenPatches), tokens = remaining.length;
+    const remaining = this.remaining(hiddenPatches), tokens = remaining.length, isTraced = !logitsOnly && layers === depth;
     /** @returns {[number, number]} */
     const range = (/** @type {number} */ rank) =>
       [Math.floor((rank * tokens) / team.ranks), Math.floor(((rank + 1) * tokens) / team.ranks)];
@@ -296,22 +296,22 @@ export class Network {
     this.embed(pixels, remaining, first, last);
     this.normTokens(first, last);
     if (this.pointer("rotary.sines")) this.layRotations(remaining);
-    for (let layer = 0; layer < depth; layer++) {
+    for (let layer = 0; layer < layers; layer++) {
       await team.onLayer(layer);
-      if (!logitsOnly) this.measure(layer, tokens, first, last);
+      if (isTraced) this.measure(layer, tokens, first, last);
       const share = (/** @type {number[]} */ ...parts) => team.share(layer, (rank) =>
         parts.flatMap((part) => this.parts(part, heads, dim, tokens, range(rank))));
       // The last layer need not compute tokens that nobody reads.
       await this.layer(layer, tokens, own, layer === depth - 1 ? read : tokens, { headFactors, share });
     }
-    if (!logitsOnly) this.measure(depth, tokens, first, last);
+    if (isTraced) this.measure(depth, tokens, first, last);
     await team.gather((rank) => [
       ...this.parts(at.stream, 1, width, tokens, range(rank)),
-      ...(logitsOnly ? [] : [
+      ...(isTraced ? [
         ...this.parts(at.queries, depth * heads, dim, tokens, range(rank)), ...this.parts(at.sums, depth * heads, 2, tokens, range(rank)),
         ...this.parts(at.norms, depth + 1, 1, tokens, range(rank)),
-      ]),
+      ] : []),
     ]);
-    return team.rank ? null : readEncoding(this.reader, tokens, read, logitsOnly);
+    return team.rank ? null : readEncoding(this.reader, tokens, read, logitsOnly, isTraced);
   }
 }

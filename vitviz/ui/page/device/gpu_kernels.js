@@ -227,7 +227,7 @@ class GpuKernels {
       gather: (/** @type {(rank: number) => Float32Array[]} */ partsOf) => {
         const parts = partsOf(0), { at, inner, config: { depth, width } } = network;
         // Of several ranks, each has all keys before.
-        return this.read(options.logitsOnly ? parts : [...parts, this.floats(at.keys, parts[0].length / width * depth * inner)]);
+        return this.read(parts.length === 1 ? parts : [...parts, this.floats(at.keys, parts[0].length / width * depth * inner)]);
       },
       onLayer: (/** @type {number} */ layer) => (this.flush(), rank.onLayer(layer)),
     };

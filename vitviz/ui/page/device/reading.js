@@ -110,14 +110,16 @@ export function classify(network, tokens) {
  * @param {number} tokens
  * @param {number} read how many of the last layer's tokens are computed
  * @param {boolean} logitsOnly
+ * @param {boolean} isTraced whether its attention is wanted
  * @returns {Encoding}
  */
-export function readEncoding(network, tokens, read, logitsOnly) {
+export function readEncoding(network, tokens, read, logitsOnly, isTraced) {
   const { kernels, at, config: { depth, heads, head_width: dim, width } } = network, result = classify(network, read);
   if (!result.logits.every(Number.isFinite)) throw Error("The network's numbers leave the range of 32 bits for this picture");
-  const copy = (/** @type {string} */ name, /** @type {number} */ count) => kernels.floats(at[name], logitsOnly ? 0 : count).slice();
+  const copy = (/** @type {string} */ name, /** @type {number} */ count) => kernels.floats(at[name], isTraced ? count : 0).slice();
   const sums = copy("sums", depth * heads * tokens * 2), logSums = new Float32Array(sums.length / 2);
   for (let i = 0; i < logSums.length; i++) logSums[i] = sums[2 * i] + Math.log(sums[2 * i + 1]);
   const [queries, keys] = ["queries", "keys"].map((name) => copy(name, depth * heads * tokens * dim));
-  return { ...result, queries, keys, logSums, tokens: copy("stream", tokens * width), norms: copy("norms", (depth + 1) * tokens) };
+  const stream = kernels.floats(at.stream, logitsOnly ? 0 : tokens * width).slice();
+  return { ...result, queries, keys, logSums, tokens: stream, norms: copy("norms", (depth + 1) * tokens) };
 }

@@ -92,6 +92,7 @@ interface EncodeOptions {
   headFactors?: Float32Array | null;
   hiddenPatches?: number[];
   logitsOnly?: boolean;
+  layers?: number;
 }
 /** A pass of the network; see `encode` of encoder.js. */
 interface Encoding {
