@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tests.support.comparison import closeness
+from vitviz.errors.kinds import ConfigError
 from vitviz.models.watched.calls import AttentionCall
 from vitviz.models.watched.listening import attention_calls
 
@@ -68,6 +69,28 @@ def test_calls_of_a_growing_cache_are_those_that_the_network_made(is_fused: bool
     assert numbers == list(range(8))
     for weights, expected in zip(found, module.weights, strict=True):
         close(weights, expected)
+
+
+@pytest.mark.parametrize("is_fused", [True, False])
+def test_the_last_queries_alone_have_their_attention(is_fused: bool) -> None:
+    module, found = Writer(is_fused).eval(), list[torch.Tensor]()
+    with torch.no_grad(), attention_calls(lambda call: found.append(weights_of(call)), slice(-2, None)):
+        module(torch.randn(1, 6, 16), torch.randn(1, 9, 16))
+    queries, keys = torch.randn(2, 1, 2, 6, 8)
+    with attention_calls(lambda call: found.append(weights_of(call)), slice(-2, None)):
+        F.scaled_dot_product_attention(queries, keys, keys, is_causal=True)
+    causal = (queries @ keys.mT * 8**-0.5).masked_fill(torch.ones(6, 6).triu(1) > 0, -torch.inf).softmax(-1)
+    for weights, expected in zip(found, [*module.weights, causal[0]], strict=True):
+        close(weights, expected[:, -2:])
+
+
+def test_a_kernel_that_is_not_read_is_refused() -> None:
+    @torch.library.custom_op("vitviz_test::flash_attn", mutates_args=())
+    def kernel(queries: torch.Tensor) -> torch.Tensor:
+        return queries.clone()
+
+    with pytest.raises(ConfigError, match="the kernel flash_attn, which is not read"), attention_calls(print):
+        kernel(torch.zeros(1))
 
 
 def test_nothing_is_held_after_a_call() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from vitviz.errors.kinds import ConfigError
 from vitviz.models.watched.program import Result, Step
 
 FUSED = (
@@ -15,6 +16,8 @@ FUSED = (
     *("_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention"),
     "_scaled_dot_product_fused_attention_overrideable",
 )
+# Operations that code behind an attention kernel of a package would have in its name.
+KERNELS = ("attention", "flash", "attn")
 # Products, with the places of their operands.
 PRODUCTS = {"bmm": (0, 1), "mm": (0, 1), "baddbmm": (1, 2), "addmm": (1, 2)}
 LINEAR = ("addmm", "mm", "linear", "mkldnn_linear", "_int_mm")
@@ -72,6 +75,16 @@ def origin(steps: Sequence[Step], reference: Any, names: Collection[str] = (*COP
 def is_split(steps: Sequence[Step], parts: Sequence[Attention]) -> bool:
     """Whether parts have the same values, so that they are slices of the queries of one attention."""
     return len(parts) > 1 and len({origin(steps, part.values_of(steps)) for part in parts}) == 1
+
+
+def check_kernel(step: Step) -> None:
+    """Refuse an attention kernel that is not read.
+
+    Raises:
+        ConfigError: the step is one.
+    """
+    if step.name not in FUSED and any(word in step.name for word in KERNELS):
+        raise ConfigError(f"its attention is computed by the kernel {step.name}, which is not read")
 
 
 def arguments_of(step: Step, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -92,10 +92,10 @@ def as_bias(mask: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor | Non
     return torch.zeros(mask.shape, dtype=like.dtype, device=like.device).masked_fill_(~mask, -math.inf)
 
 
-def causal_bias(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-    """The bias of causal attention, ``"query key"``."""
-    shape = (queries.shape[-2], keys.shape[-2])
-    return torch.full(shape, -math.inf, dtype=queries.dtype, device=queries.device).triu_(1)
+def causal_bias(queries: torch.Tensor, keys: torch.Tensor, rows: slice = slice(None)) -> torch.Tensor:
+    """The bias of causal attention of some queries, ``"query key"``."""
+    places, others = (torch.arange(each.shape[-2], device=each.device) for each in (queries, keys))
+    return queries.new_zeros(len(places[rows]), len(others)).masked_fill_(others > places[rows, None], -math.inf)
 
 
 def repeat_groups(groups: torch.Tensor, heads: int) -> torch.Tensor:

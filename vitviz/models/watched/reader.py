@@ -34,6 +34,7 @@ def read_call(
     kwargs: Mapping[str, Any],
     result: Any,
     operands: Operands,
+    rows: slice = slice(None),
 ) -> AttentionCall:
     """The call of one part, when its last step has run.
 
@@ -42,10 +43,11 @@ def read_call(
         steps: of the program.
         args, kwargs, result: of its last step.
         operands: of the products that make its scores.
+        rows: the queries to read; of all, a bias may take the square of the tokens.
     """
     step = steps[part.step]
     if part.is_fused:
-        return fused_call(arguments_of(step, args, kwargs), result)
+        return fused_call(arguments_of(step, args, kwargs), result, rows)
     first, second = operands_of(step, args)
     weights, values, output = (second.mT, first.mT, result.mT) if part.is_flipped else (first, second, result)
 
@@ -54,12 +56,13 @@ def read_call(
         found = tensor.reshape(-1, *part.leading[1:], *tensor.shape[-2:])
         return (found.transpose(1, 2) if part.is_swapped else found).flatten(0, -4)
 
-    values, output = lead(values), lead(output)
+    values, output, weights = lead(values), lead(output)[..., rows, :], precise(weights[..., rows, :])
     # Queries and keys of zero explain nothing.
     queries, keys = torch.zeros_like(output), torch.zeros_like(values)
     if part.scores is not None:
         queries, keys = map(lead, queries_and_keys(steps[part.scores], operands[part.scores], part.is_flipped))
-    weights = lead(precise(weights))
+        queries = queries[..., rows, :]
+    weights = lead(weights)
     # A weight of zero has no derivative of its logarithm.
     logarithm = weights.where(weights > 0, 1).log().masked_fill(weights == 0, -math.inf)
     bias = _rest(queries, keys, part.scale, logarithm)
@@ -107,18 +110,19 @@ def _hooks(
     return hooks | {part.step: on_output for part in parts}
 
 
-def fused_call(given: Mapping[str, Any], result: Any) -> AttentionCall:
-    """The call of a fused kernel, from its arguments by name and its results."""
+def fused_call(given: Mapping[str, Any], result: Any, rows: slice = slice(None)) -> AttentionCall:
+    """The call of a fused kernel, from its arguments by name and its results; of some queries."""
     queries, keys, values = (given[name] for name in ("query", "key", "value"))
     bias = given.get("attn_mask", given.get("attn_bias"))
-    bias = as_bias(bias, queries)
+    # A row for all queries is that of each.
+    bias = as_bias(bias if bias is None or bias.shape[-2] == 1 else bias[..., rows, :], queries)
     if given.get("is_causal"):
-        bias = causal_bias(queries, keys)
+        bias = causal_bias(queries, keys, rows)
     scale = given.get("scale")
     scale = queries.shape[-1] ** -0.5 if scale is None else scale
     keys, values = (repeat_groups(groups, queries.shape[-3]) for groups in (keys, values))
-    log_sums = result[1] if bias is None and result[1].ndim == 3 and result[1].numel() else None
-    return AttentionCall(queries, keys, values, scale, bias, result[0], log_sums)
+    log_sums = result[1][..., rows] if bias is None and result[1].ndim == 3 and result[1].numel() else None
+    return AttentionCall(queries[..., rows, :], keys, values, scale, bias, result[0][..., rows, :], log_sums)
 
 
 def _joined(calls: Sequence[AttentionCall], split: bool) -> AttentionCall:

@@ -10,7 +10,7 @@ import torch
 
 from vitviz.attention.precision import precise
 from vitviz.errors.kinds import ConfigError
-from vitviz.models.watched.attention import PRODUCTS, Attention, operands_of, origin
+from vitviz.models.watched.attention import PRODUCTS, Attention, check_kernel, operands_of, origin
 from vitviz.models.watched.calls import AttentionCall
 from vitviz.models.watched.finder import AttentionFinder, joined
 from vitviz.models.watched.program import PICTURE, Hook, Program, Result, Step
@@ -20,8 +20,6 @@ from vitviz.models.watched.structure import CallShape
 
 OnCall = Callable[[AttentionCall], torch.Tensor]
 OnResult = Callable[[str, Sequence[Any], Any], Any]
-# Operations that code behind an attention kernel of a package would have in its name.
-KERNELS = ("attention", "flash", "attn")
 
 
 def call_output(call: AttentionCall) -> torch.Tensor:
@@ -83,9 +81,7 @@ class Replay:
         program, output = record(run, pixels, finder)
         live = set(program.live)
         for number in sorted(live):
-            step = program.steps[number]
-            if any(word in step.name for word in KERNELS) and all(each.step != number for each in finder.found):
-                raise ConfigError(f"its attention is computed by the kernel {step.name}, which is not read")
+            check_kernel(program.steps[number])
         calls = joined(program, finder.found)
         for parts in calls:
             if len(parts) > 1:
