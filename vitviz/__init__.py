@@ -23,6 +23,7 @@ if _typing.TYPE_CHECKING:
     from vitviz import evaluation as evaluation
     from vitviz import features as features
     from vitviz import images as images
+    from vitviz import language as language
     from vitviz import metrics as metrics
     from vitviz import models as models
     from vitviz import progress as progress
@@ -61,6 +62,8 @@ if _typing.TYPE_CHECKING:
     from vitviz.images.geometry import Geometry
     from vitviz.images.opening import open_image
     from vitviz.images.preprocessing import Preprocessing
+    from vitviz.language.answers import Answer
+    from vitviz.language.asking import ask
     from vitviz.models.config import ViTConfig
     from vitviz.models.targets import Target, contrast, margin
     from vitviz.models.vit import VisionTransformer
@@ -69,12 +72,14 @@ if _typing.TYPE_CHECKING:
     from vitviz.visualization.heatmaps import Heatmap, Style
     from vitviz.visualization.panels import figure
     from vitviz.weights import Model, list_models, load, open_snapshot, save_checkpoint
+    from vitviz.weights.language_model import LanguageModel
 
 __version__ = "0.1.0"
 
 __all__ = [
     "METHODS",
     "Analysis",
+    "Answer",
     "AttentionTrace",
     "BatchRequest",
     "CheckpointError",
@@ -85,6 +90,7 @@ __all__ = [
     "Geometry",
     "Heatmap",
     "ImageError",
+    "LanguageModel",
     "LimitError",
     "MapRequest",
     "MethodError",
@@ -103,6 +109,7 @@ __all__ = [
     "analyze",
     "analyze_batch",
     "analyze_loader",
+    "ask",
     "clusters",
     "components",
     "contrast",
@@ -127,6 +134,7 @@ __all__ = [
 _MODULES = {
     "METHODS": "vitviz.attribution",
     "Analysis": "vitviz.analysis.analysis",
+    "Answer": "vitviz.language.answers",
     "AttentionTrace": "vitviz.attention.trace",
     "BatchRequest": "vitviz.datasets.request",
     "CheckpointError": "vitviz.errors.kinds",
@@ -137,6 +145,7 @@ _MODULES = {
     "Geometry": "vitviz.images.geometry",
     "Heatmap": "vitviz.visualization.heatmaps",
     "ImageError": "vitviz.errors.kinds",
+    "LanguageModel": "vitviz.weights.language_model",
     "LimitError": "vitviz.errors.kinds",
     "MapRequest": "vitviz.datasets.request",
     "MethodError": "vitviz.errors.kinds",
@@ -155,6 +164,7 @@ _MODULES = {
     "analyze": "vitviz.analysis.encoder",
     "analyze_batch": "vitviz.analysis.batches",
     "analyze_loader": "vitviz.datasets.loader",
+    "ask": "vitviz.language.asking",
     "clusters": "vitviz.features.matching",
     "components": "vitviz.features.components",
     "contrast": "vitviz.models.targets",

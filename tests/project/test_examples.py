@@ -13,6 +13,8 @@ import vitviz
 from tests.support.example import ASSETS
 from vitviz.weights.snapshots import snapshot_path
 
+# Those of networks that write, which transformers builds.
+WRITING = ("Answer", "LanguageModel", "ask")
 FLAGS = doctest.ELLIPSIS | doctest.REPORT_ONLY_FIRST_FAILURE
 
 
@@ -41,14 +43,24 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {"vitviz": vitviz, "model": model, "analysis": vitviz.analyze(folder / "cat.jpg", model), "folder": folder}
 
 
-@pytest.mark.parametrize("name", vitviz.__all__)
+@pytest.fixture(scope="module")
+def writing_names() -> dict[str, Any]:
+    from tests.language.families import make
+
+    module, processor, _ = make("llava")
+    return {"module": module, "processor": processor, "writer": vitviz.load(module, processor=processor)}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.parity] * (name in WRITING)) for name in vitviz.__all__]
+)
 def test_the_example_of_a_public_name_is_true(
-    name: str, names: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    name: str, names: dict[str, Any], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(names["folder"])
     example = example_of(name)
     assert example.examples
-    example.globs = dict(names)
+    example.globs = names | (request.getfixturevalue("writing_names") if name in WRITING else {})
     report: list[str] = []
     failed, _ = doctest.DocTestRunner(optionflags=FLAGS).run(example, out=report.append)
     assert not failed, "".join(report)

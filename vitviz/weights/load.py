@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import nn
@@ -19,6 +19,7 @@ from vitviz.models.pooling import PoolingName
 from vitviz.models.positions import PositionRule
 from vitviz.models.probability import Probability
 from vitviz.weights.bundled import BUNDLED
+from vitviz.weights.language_model import LanguageModel
 from vitviz.weights.metadata.normalisations import Normalisation
 from vitviz.weights.model import EngineName, Forward, Labels, Model
 
@@ -27,6 +28,44 @@ Edges = tuple[float, float, float, float]
 Box = Edges | Callable[[int, int], Edges]
 # Facts that a user may state of a checkpoint and of a module.
 SHARED = ("normalisation", "image_size", "patch_size", "probability", "labels")
+
+
+@overload
+def load(
+    source: nn.Module, *, processor: Any, tokenizer: Any = None, device: str | torch.device | None = None
+) -> LanguageModel: ...
+
+
+@overload
+def load(
+    source: str | os.PathLike[str] | nn.Module = BUNDLED[0],
+    *,
+    family: str | None = None,
+    device: str | torch.device | None = None,
+    precision: Precision | None = None,
+    report: Callable[[Any], None] | None = None,
+    ignore: Sequence[str] = (),
+    max_bytes: int | None = None,
+    architecture: str | None = None,
+    heads: int | None = None,
+    activation: Activation | None = None,
+    pooling: PoolingName | None = None,
+    final_norm: FinalNorm | None = None,
+    norm_epsilon: float | None = None,
+    position_rule: PositionRule | None = None,
+    normalisation: Normalisation | None = None,
+    image_size: int | tuple[int, int] | None = None,
+    patch_size: int | tuple[int, int] | None = None,
+    probability: Probability | None = None,
+    verify: bool = False,
+    preprocessing: Any = None,
+    box: Box | None = None,
+    labels: Labels | None = None,
+    prefix: Prefix | None = None,
+    forward: Forward | None = None,
+    tokenizer: Any = None,
+    engine: EngineName | None = None,
+) -> Model: ...
 
 
 @named_arguments(CheckpointError)
@@ -60,7 +99,8 @@ def load(
     forward: Forward | None = None,
     tokenizer: Any = None,
     engine: EngineName | None = None,
-) -> Model:
+    processor: Any = None,
+) -> Model | LanguageModel:
     """Open a checkpoint of any family that vitviz reads, or a module in memory.
 
     Nothing in a checkpoint's file is ever executed. If vitviz has no network for its family, the package that its files
@@ -123,6 +163,8 @@ def load(
         engine: of a checkpoint: ``"own"`` allows only vitviz's own network, ``"module"`` watches the model of timm,
             transformers or open_clip that the files beside it name. The default is that model only if vitviz has no
             network for the family. A module is always watched. ``model.engine`` tells which it is.
+        processor: of a generative vision-language model of transformers in memory, as ``AutoProcessor`` gives it: the
+            result is a model for :func:`vitviz.ask`. Beside it, only ``tokenizer`` and ``device`` apply.
 
     Raises:
         CheckpointError: there is no such checkpoint, it cannot be downloaded, or it cannot be loaded exactly; or
@@ -157,6 +199,11 @@ def load(
         "forward": forward,
         "tokenizer": tokenizer,
     }
+    if processor is not None:
+        if not isinstance(source, nn.Module):
+            raise ConfigError("processor: of a generative module in memory alone; expected that of from_pretrained")
+        _refuse({**facts, **of_modules, "tokenizer": None}, "of a model that is analysed; of one that writes, none")
+        return LanguageModel.of(source, processor, tokenizer, device)
     if isinstance(source, nn.Module):
         shared = {name: facts.pop(name) for name in SHARED}
         of_checkpoints = {**facts, "family": family, "precision": precision}

@@ -1,0 +1,127 @@
+"""Attention and places of every family of transformers that can be built small, against its eager matrices."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch.overrides import TorchFunctionMode
+
+import vitviz
+from tests.language.families import FAMILIES, REFUSED, make
+from tests.support.comparison import closeness
+from vitviz import Answer, ConfigError
+
+pytestmark = [
+    pytest.mark.parity,
+    # transformers' image processors on Pillow.
+    pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"),
+]
+WORDS, SQUARES, SIDE = 4, 6, 14
+# Pixels by which an edge is off, and by which resampling reaches further.
+OFF, REACH = 3, 15
+close = closeness(tolerance=1e-5)
+PIXELS = np.random.default_rng(0).integers(0, 255, (190, 310, 3), dtype=np.uint8)
+
+
+def asked(name: str) -> tuple[Any, Any, Answer]:
+    if name == "smolvlm" and importlib.util.find_spec("num2words") is None:
+        pytest.skip("its processor needs num2words")
+    module, processor, question = make(name)
+    model = vitviz.load(module, processor=processor)
+    return module, model, vitviz.ask(Image.fromarray(PIXELS), question, model, max_new_tokens=WORDS)
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name not in REFUSED])
+def test_attention_is_that_of_eager_and_places_are_those_of_repainted_squares(name: str) -> None:
+    module, _, answer = asked(name)
+    found, inputs = [token.number for token in answer.tokens], answer.prompt.inputs()
+    check_places(module, answer)
+    options = {"max_new_tokens": WORDS, "do_sample": False, "return_dict_in_generate": True}
+    with torch.no_grad():
+        plain = module.generate(**inputs, **options)
+        module.set_attn_implementation("eager")
+        eager = module.generate(**inputs, **options, output_attentions=True)
+    assert found == plain.sequences[0, -WORDS:].tolist() == eager.sequences[0, -WORDS:].tolist()
+    is_cross = answer.layers[0].is_cross
+    steps = (is_cross and getattr(eager, "cross_attentions", None)) or eager.attentions
+    for step in range(WORDS):
+        matrices = [each for each in steps[step] if not is_cross or each.shape[-1] == answer.layers[0].prompt]
+        for layer, matrix in zip(answer.layers, matrices, strict=True):
+            weights = layer.weights(step)
+            # What a sliding window has dropped may stand there as zeros.
+            assert matrix.shape[-1] >= weights.shape[-1]
+            # Another head would be noticed.
+            assert matrix[0, :, -1].std(0).max() > 1e-3
+            close(weights, matrix[0, :, -1, -weights.shape[-1] :])
+
+
+class Local(TorchFunctionMode):
+    """Attention that returns zeros, and the keys of one of its calls."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number, self.keys = number, torch.zeros(0)
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if function is not F.scaled_dot_product_attention:
+            return result
+        if self.number == 0:
+            self.keys = args[1][0].movedim(-2, 0).flatten(1)
+        self.number -= 1
+        return torch.zeros_like(result)
+
+
+def check_places(module: Any, answer: Answer) -> None:
+    """Repaint squares of the picture: exactly the tokens change that stand for a part which a square touches."""
+    grid, random = answer.grids[0], np.random.default_rng(1)
+    left, top, right, bottom = grid.tokens.boxes.T
+    counts = []
+
+    class Count(TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function is F.scaled_dot_product_attention:
+                counts.append(args[1].shape[-2])
+            return function(*args, **(kwargs or {}))
+
+    with torch.no_grad(), Count():
+        module.generate(**answer.prompt.inputs(), max_new_tokens=1, do_sample=False)
+    is_cross = answer.layers[0].is_cross
+    layers = module.config.get_text_config(decoder=True).num_hidden_layers * (1 + (is_cross and len(answer.layers) > 1))
+    first = len(counts) - layers
+    if is_cross:
+        first += next(place for place, keys in enumerate(counts[first:]) if keys == answer.layers[0].prompt)
+
+    def keys(pixels: np.ndarray) -> torch.Tensor:
+        inputs = answer.prompt.inputs([Image.fromarray(pixels)])
+        with torch.no_grad(), Local(first) as local:
+            module.generate(**inputs, max_new_tokens=1, do_sample=False)
+        return local.keys[grid.tokens.index]
+
+    reference, hits = keys(PIXELS), 0
+    for _ in range(SQUARES):
+        y, x = random.integers(0, 190 - SIDE), random.integers(0, 310 - SIDE)
+        pixels = PIXELS.copy()
+        pixels[y : y + SIDE, x : x + SIDE] = random.integers(0, 255, (SIDE, SIDE, 3))
+        is_changed = (keys(pixels) - reference).abs().amax(1) > 1e-6
+
+        def touches(margin: float, x: int = x, y: int = y) -> torch.Tensor:
+            across = (left < x + SIDE + margin) & (right > x - margin)
+            return across & (top < y + SIDE + margin) & (bottom > y - margin)
+
+        assert bool(is_changed[touches(-OFF)].all()), "a token does not change with its own part"
+        assert not bool(is_changed[~touches(REACH)].any()), "a token changes with what it does not stand for"
+        hits += int(is_changed.sum())
+    assert hits >= SQUARES / 2
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_query_tokens_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=REFUSED[name]):
+        asked(name)

@@ -1,0 +1,132 @@
+"""Asks a network about pictures, and records its attention while it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from vitviz.attention.precision import without_autocast
+from vitviz.errors.arguments import instance, integer, named_arguments
+from vitviz.errors.kinds import ConfigError, MethodError
+from vitviz.images.opening import open_image
+from vitviz.images.sources import ImageSource
+from vitviz.language.answers import Answer
+from vitviz.language.coordinates import PictureInputs
+from vitviz.language.generation import Generation, generate
+from vitviz.language.maps import PictureGrid
+from vitviz.language.places import measure_places
+from vitviz.language.prompts import Prompt, Question
+from vitviz.language.record import MAX_QUERIES, Recorder
+from vitviz.language.text import tokens_of, words_of
+from vitviz.models.watched.listening import attention_calls
+from vitviz.models.watched.outputs import observation_errors
+from vitviz.models.watched.state import check_state
+from vitviz.weights.language_model import LanguageModel
+
+MAX_NEW_TOKENS = 64
+
+
+@named_arguments(MethodError)
+@torch.inference_mode(False)
+@without_autocast()
+def ask(
+    image: ImageSource | Sequence[ImageSource],
+    question: Question,
+    model: LanguageModel,
+    *,
+    text: str | None = None,
+    max_new_tokens: int = MAX_NEW_TOKENS,
+) -> Answer:
+    """Ask a vision-language model about a picture, and see what it attends to for each word that it writes.
+
+    Its attention is recorded while it writes, with its own kernels: a query for each token and layer, and the keys of
+    its cache. Each is compared with what the network computed. It writes greedily.
+
+    Which part of the picture a token stands for is measured, whatever the network merges, cuts or pads. A network whose
+    tokens stand for no part of their own, as where a few queries read the picture, is refused.
+
+    Args:
+        image: as :func:`vitviz.open_image` takes it, or a list of several.
+        question: a text, or messages of several turns as transformers' chat templates take them, with
+            ``{"type": "image"}`` for each picture. It may be empty for a network that only describes.
+        model: as ``vitviz.load(module, processor=processor)`` gives it.
+        text: that the network has to write, in place of its own answer: *why not this?*
+        max_new_tokens: the most tokens of its own answer.
+
+    Raises:
+        ImageError: a picture cannot be opened.
+        ConfigError: the model is none that writes, its attention or the places of its tokens cannot be read exactly,
+            or its processor fails.
+        MethodError: the question or the text cannot be used.
+
+    >>> answer = vitviz.ask("cat.jpg", "what is this", writer, text="a cat")
+    >>> [word.text for word in answer.words]
+    ['a', 'cat']
+    >>> answer.attention("cat").save("where.png")
+    """
+    model = instance("model", model, LanguageModel, "vitviz.load(module, processor=processor)")
+    limit = integer("max_new_tokens", max_new_tokens, 1, MethodError)
+    check_state(model.module)
+    several = isinstance(image, list | tuple)
+    prompt = Prompt.of(model, [open_image(each) for each in (image if several else [image])], question)  # type: ignore
+    ids = None if text is None else _ids(model, text)
+    with observation_errors(model.name):
+        inputs = PictureInputs.of(prompt)
+        generation, recorder = _record(prompt, inputs, limit, ids)
+        layers = tuple(each for each in recorder.layers if each.is_cross) or tuple(recorder.layers)
+        first = recorder.first_calls - len(recorder.layers) + recorder.layers.index(layers[0])
+        places = measure_places(prompt, inputs, first)
+    tokens = tokens_of(generation, model.tokenizer)
+    grids = tuple(PictureGrid(*each) for each in zip(prompt.pictures, places, strict=True))
+    return Answer(prompt, tokens, words_of(tokens, model.tokenizer), layers, grids)
+
+
+def _record(
+    prompt: Prompt, inputs: PictureInputs, limit: int, ids: Sequence[int] | None
+) -> tuple[Generation, Recorder]:
+    """What the network writes, and its attention."""
+    module, given = prompt.model.module, prompt.moved(inputs.inputs(inputs.flat))
+
+    def run(ids: Sequence[int] | None) -> tuple[Generation, Recorder]:
+        is_encoder_decoder = getattr(getattr(module, "config", None), "is_encoder_decoder", False)
+        recorder = Recorder(MAX_QUERIES if is_encoder_decoder else 1)
+        with attention_calls(recorder.add, slice(-MAX_QUERIES, None)):
+            return generate(module, given, limit, ids, recorder.end_step), recorder
+
+    generation, recorder = run(ids)
+    if len(generation.ids) == 1:
+        # Which calls are the decoder's is known by the second step.
+        again, recorder = run(generation.ids * 2)
+        generation = Generation(generation.ids, again.logits[:1])
+    if not recorder.layers:
+        raise ConfigError("no attention was seen while it wrote: it has none, or a kernel that is not read")
+    _check_count(module, len(recorder.layers))
+    return generation, recorder
+
+
+def _check_count(module: Any, calls: int) -> None:
+    """Refuse a decoder of which some layers do not attend.
+
+    Raises:
+        ConfigError: there are fewer calls of attention than layers.
+    """
+    config = getattr(module, "config", None)
+    text = config.get_text_config(decoder=True) if config is not None else None
+    stated = (getattr(text, name, None) for name in ("decoder_layers", "num_hidden_layers"))
+    layers = next((count for count in stated if count), None)
+    if layers is not None and calls not in (layers, 2 * layers):
+        raise ConfigError(
+            f"attention was seen in {calls} places of its {layers} layers: the others pass on what they read in "
+            "another way; expected one that decodes with attention alone"
+        )
+
+
+def _ids(model: LanguageModel, text: str) -> tuple[int, ...]:
+    if model.tokenizer is None:
+        raise MethodError(f"text: {model.name}'s tokenizer is not known; expected vitviz.load(…, tokenizer=tokenizer)")
+    ids = tuple(model.tokenizer.encode(text, add_special_tokens=False))
+    if not ids:
+        raise MethodError("text: it has no token; expected what the network has to write")
+    return ids

@@ -1,0 +1,122 @@
+"""Where in the pictures each number of a network's input comes from, measured by ramps through the processor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from vitviz.errors.kinds import ConfigError
+from vitviz.language.prompts import Prompt
+
+# The most ramps along a side, and the fewest pixels of each: a ramp has 256 levels.
+MAX_RAMPS, MIN_RAMP_PX = 8, 96
+# The least change of an input between a black and a white picture.
+MIN_CHANGE = 1e-3
+# The most by which grey may lie off the middle of black and white, relative to their difference.
+NONLINEAR = 0.02
+
+
+@dataclass(frozen=True, eq=False)
+class PictureInputs:
+    """The inputs of a network that are of a picture, as one row of numbers.
+
+    Args:
+        structure, leaves: of all inputs, by :mod:`torch.utils._pytree`.
+        places: of those of the leaves that are of a picture.
+    """
+
+    structure: Any
+    leaves: tuple[Any, ...]
+    places: tuple[int, ...]
+
+    @classmethod
+    def of(cls, prompt: Prompt) -> PictureInputs:
+        """The inputs of a prompt: those of a picture differ between black and white.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        leaves, structure = tree_flatten(prompt.inputs())
+        black, white = (tree_flatten(prompt.inputs(_plain(prompt, level)))[0] for level in (0, 255))
+        numbers = [place for place, leaf in enumerate(leaves) if torch.is_tensor(leaf) and leaf.is_floating_point()]
+        if len(leaves) != len(black) or any(leaves[place].shape != black[place].shape for place in numbers):
+            raise ConfigError("the shapes of its inputs depend on what the picture shows; expected on its size alone")
+        places = tuple(each for each in numbers if not torch.equal(black[each], white[each]))
+        if not places:
+            raise ConfigError("its inputs are the same for black and for white: it is shown no picture")
+        return cls(structure, tuple(leaves), places)
+
+    @property
+    def flat(self) -> torch.Tensor:
+        """``"number"``, of all inputs of a picture."""
+        return self.read(self.leaves)
+
+    def read(self, leaves: Sequence[Any]) -> torch.Tensor:
+        return torch.cat([leaves[place].flatten() for place in self.places])
+
+    def inputs(self, flat: torch.Tensor) -> dict[str, Any]:
+        """All inputs, with others of a picture."""
+        leaves, start = list(self.leaves), 0
+        for place in self.places:
+            size = leaves[place].numel()
+            leaves[place], start = flat[start : start + size].view(leaves[place].shape), start + size
+        found: dict[str, Any] = tree_unflatten(leaves, self.structure)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Coordinates:
+    """Where the numbers of an input come from in one picture.
+
+    Args:
+        x, y: ``"number"``, in pixels of the picture from its top left corner.
+        is_painted: ``"number"``, whether it is of this picture, and not padding or of another one.
+    """
+
+    x: torch.Tensor
+    y: torch.Tensor
+    is_painted: torch.Tensor
+
+
+def measure_coordinates(prompt: Prompt, inputs: PictureInputs, picture: int) -> Coordinates:
+    """The coordinates of one picture, while the other ones stay.
+
+    Raises:
+        ConfigError: the processor does more than to resize, cut and scale.
+    """
+    width, height = prompt.pictures[picture].size
+
+    def read(levels: np.ndarray) -> torch.Tensor:
+        shown = np.broadcast_to(levels, (height, width)).round().astype(np.uint8)
+        painted = Image.fromarray(shown).convert("RGB")
+        pictures = [painted if number == picture else each for number, each in enumerate(prompt.pictures)]
+        return inputs.read(tree_flatten(prompt.inputs(pictures))[0]).float().cpu()
+
+    black = read(np.zeros((1, 1)))
+    reach = read(np.full((1, 1), 255.0)) - black
+    is_painted = reach.abs() > MIN_CHANGE
+    reach[~is_painted] = 1
+    grey = (read(np.full((1, 1), 128.0)) - black) / reach
+    if bool(((grey - 128 / 255).abs() > NONLINEAR)[is_painted].any()):
+        raise ConfigError("its processor changes colours by what the picture shows: no ramp tells places")
+
+    def axis(length: int, shape: tuple[int, int]) -> torch.Tensor:
+        total = torch.zeros_like(black)
+        step = max(MIN_RAMP_PX, -(-length // MAX_RAMPS))
+        centres = (np.arange(length) + 0.5).reshape(shape)
+        for start in range(0, length, step):
+            size = min(step, length - start)
+            total += (read(255 * np.clip((centres - start) / size, 0, 1)) - black) / reach * size
+        return total
+
+    return Coordinates(axis(width, (1, -1)), axis(height, (-1, 1)), is_painted)
+
+
+def _plain(prompt: Prompt, level: int) -> list[Image.Image]:
+    return [Image.new("RGB", each.size, (level,) * 3) for each in prompt.pictures]

@@ -1,0 +1,91 @@
+"""What a network is asked: pictures and a question as the inputs that its processor makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from PIL import Image
+from torch.utils._pytree import tree_map
+
+from vitviz.errors.kinds import ConfigError, MethodError
+from vitviz.errors.messages import describe
+from vitviz.models.watched.outputs import module_errors
+from vitviz.models.watched.state import dtype_of
+from vitviz.weights.language_model import LanguageModel
+
+Question = str | Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """A question about pictures.
+
+    Args:
+        model: that is asked.
+        pictures: RGB.
+        text: for the processor, with what stands for the pictures; None for a network that is told nothing.
+    """
+
+    model: LanguageModel
+    pictures: tuple[Image.Image, ...]
+    text: str | None
+
+    @classmethod
+    def of(cls, model: LanguageModel, pictures: Sequence[Image.Image], question: Question) -> Prompt:
+        """The prompt that a model's chat template makes of a question or of messages, or the question itself.
+
+        Raises:
+            MethodError: the question is no text and no messages, or the processor has no template for messages.
+        """
+        processor = model.processor
+        has_template = getattr(processor, "chat_template", None) is not None
+        if isinstance(question, str):
+            if not question and not has_template:
+                return cls(model, tuple(pictures), None)
+            tokens = [getattr(processor, name, None) for name in ("boi_token", "image_token")]
+            marks = [token for token in tokens if isinstance(token, str)]
+            # A question that has what stands for the picture is a prompt already.
+            if any(mark in question for mark in marks):
+                return cls(model, tuple(pictures), question)
+            if not has_template:
+                marked = cls(model, tuple(pictures), " ".join([*marks[:1] * len(pictures), question]))
+                try:
+                    marked.inputs()
+                except ConfigError:
+                    # Some processors put it there themselves.
+                    return cls(model, tuple(pictures), question)
+                return marked
+            parts = [*({"type": "image"} for _ in pictures), {"type": "text", "text": question}]
+            question = [{"role": "user", "content": parts}]
+        if not isinstance(question, Sequence) or not all(isinstance(each, Mapping) for each in question):
+            raise MethodError(f"question {describe(question)}: expected a text, or messages with 'role' and 'content'")
+        if not has_template:
+            raise MethodError(f"messages: {model.name}'s processor has no chat template; expected a question as a text")
+        return cls(model, tuple(pictures), processor.apply_chat_template(list(question), add_generation_prompt=True))
+
+    def inputs(self, pictures: Sequence[Image.Image] | None = None) -> dict[str, Any]:
+        """The network's inputs, for these pictures or for others of the same sizes.
+
+        Raises:
+            ConfigError: the processor fails.
+        """
+        shown = list(self.pictures if pictures is None else pictures)
+        options: dict[str, Any] = {} if self.text is None else {"text": self.text}
+        options |= {"images": shown[0] if len(shown) == 1 else [shown], "return_tensors": "pt"}
+        with module_errors(f"{self.model.name}: its processor fails on the question and the picture", ConfigError):
+            found = self.model.processor(**options)
+        return dict(found)
+
+    def moved(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Inputs in the type and on the device of the network's weights."""
+        dtype, device = dtype_of(self.model.module), self.model.device
+
+        def move(value: Any) -> Any:
+            is_tensor = isinstance(value, torch.Tensor)
+            return value.to(device, dtype if value.is_floating_point() else None) if is_tensor else value
+
+        found: dict[str, Any] = tree_map(move, inputs)
+        return found

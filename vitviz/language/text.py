@@ -1,0 +1,129 @@
+"""What was written: tokens with their probabilities, and the words that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from vitviz.errors.kinds import QueryError
+from vitviz.errors.messages import describe, did_you_mean, several
+from vitviz.language.generation import Generation
+
+ALTERNATIVES = 5
+MARKS = ".,;:!?\"'"
+# What decoders write for the bytes of a letter of which others follow.
+INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token of an answer.
+
+    Args:
+        text: what it adds to the text.
+        number: of the token in the network's vocabulary.
+        probability: that the network gave it, before any rules of writing.
+        alternatives: the likeliest tokens in its place, with their probabilities.
+    """
+
+    text: str
+    number: int
+    probability: float
+    alternatives: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class Word:
+    """One word of an answer.
+
+    Args:
+        text: of its tokens.
+        steps: places of its tokens among those of the answer.
+        probability: the product of its tokens'.
+    """
+
+    text: str
+    steps: tuple[int, ...]
+    probability: float
+
+
+def tokens_of(generation: Generation, tokenizer: Any) -> tuple[Token, ...]:
+    """The tokens that were written."""
+    pieces = _pieces(generation.ids, tokenizer)
+    probabilities = generation.logits.softmax(-1)
+    values, numbers = probabilities.topk(min(ALTERNATIVES, probabilities.shape[1]))
+    return tuple(
+        Token(
+            piece,
+            number,
+            float(probabilities[step, number]),
+            tuple((token_text(other, tokenizer), p) for other, p in zip(others.tolist(), likely.tolist(), strict=True)),
+        )
+        for step, (piece, number, others, likely) in enumerate(
+            zip(pieces, generation.ids, numbers, values, strict=True)
+        )
+    )
+
+
+def words_of(tokens: Sequence[Token], tokenizer: Any) -> tuple[Word, ...]:
+    """The words that tokens make: each begins with a space, or after one; special tokens are none."""
+    special = set(getattr(tokenizer, "all_special_ids", ()))
+    groups: list[list[int]] = []
+    is_open = False
+    for step, token in enumerate(tokens):
+        if token.number in special or (token.text and not token.text.strip()):
+            is_open = False
+            continue
+        if not is_open or token.text[:1].isspace():
+            groups.append([])
+        groups[-1].append(step)
+        is_open = not token.text or not token.text[-1].isspace()
+    probabilities = torch.tensor([token.probability for token in tokens], dtype=torch.double)
+    return tuple(
+        Word("".join(tokens[step].text for step in group).strip(), tuple(group), float(probabilities[group].prod()))
+        for group in groups
+    )
+
+
+def find_word(words: Sequence[Word], word: Word | int | str) -> Word:
+    """A word by its place or its text.
+
+    Raises:
+        QueryError: there is none, or there are several of this text.
+    """
+    if isinstance(word, Word):
+        return word
+    if isinstance(word, str):
+        found = [number for number, each in enumerate(words) if word in (each.text, each.text.strip(MARKS))]
+        if len(found) == 1:
+            return words[found[0]]
+        legal = [each.text for each in words]
+        if found:
+            raise QueryError(f"word {word!r}: it is written {len(found)} times; expected one of the words {found}")
+        raise QueryError(f"word {word!r}: expected one of {several(legal, 20)}{did_you_mean(word, legal)}")
+    if isinstance(word, int) and not isinstance(word, bool) and -len(words) <= word < len(words):
+        return words[word]
+    raise QueryError(f"word {describe(word)}: this answer has words 0 to {len(words) - 1}, or their texts")
+
+
+def token_text(number: int, tokenizer: Any) -> str:
+    """The text of one token alone."""
+    return f"#{number}" if tokenizer is None else str(tokenizer.decode([number]))
+
+
+def _pieces(ids: Sequence[int], tokenizer: Any) -> list[str]:
+    """What each token adds to the text; bytes of a letter count for the token that completes it."""
+    if tokenizer is None:
+        return [f"#{number} " for number in ids]
+    before, pieces = "", []
+    for count in range(1, len(ids) + 1):
+        text = str(tokenizer.decode(list(ids[:count])))
+        if text.endswith(INCOMPLETE) and count < len(ids):
+            pieces.append("")
+            continue
+        pieces.append(text[len(before) :])
+        before = text
+    return pieces

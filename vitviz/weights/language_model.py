@@ -1,0 +1,62 @@
+"""A generative vision-language model in memory, with what prepares its pictures and texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from vitviz.errors.attributes import AttributeAdvice
+from vitviz.errors.kinds import ConfigError
+from vitviz.errors.messages import describe
+from vitviz.models.watched.state import check_device, check_state, device_of
+
+
+@dataclass(frozen=True, eq=False)
+class LanguageModel(AttributeAdvice):
+    """A network that writes about pictures: :func:`vitviz.ask` asks it.
+
+    Args:
+        name: the user's name for it, or its own.
+        module: of transformers, in evaluation mode; it is not changed.
+        processor: makes its inputs of pictures and a text.
+        tokenizer: makes texts of its tokens; None for tokens that have numbers alone.
+
+    Raises:
+        ConfigError: the module writes nothing, it cannot be watched in its state, or the processor is not called.
+
+    >>> vitviz.load(module, processor=processor)
+    LanguageModel(name='LlavaForConditionalGeneration')
+    """
+
+    name: str
+    module: nn.Module = field(repr=False)
+    processor: Any = field(repr=False)
+    tokenizer: Any = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not callable(getattr(self.module, "generate", None)):
+            expected = "expected a generative model of transformers, which has generate()"
+            raise ConfigError(f"{self.name}: processor: of a model that writes alone; {expected}")
+        if not callable(self.processor):
+            raise ConfigError(f"processor: {describe(self.processor)} found; expected that of AutoProcessor")
+        check_state(self.module)
+
+    @classmethod
+    def of(cls, module: nn.Module, processor: Any, tokenizer: Any, device: str | torch.device | None) -> LanguageModel:
+        """The model of a module, as :func:`vitviz.load` takes it."""
+        from vitviz.weights.modules.load import module_name
+        from vitviz.weights.modules.unwrap import unwrap
+
+        module = unwrap(module)
+        if device is not None:
+            check_device(module, torch.device(device))
+        own = getattr(processor, "tokenizer", None)
+        return cls(module_name(module), module, processor, own if tokenizer is None else tokenizer)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the module's weights."""
+        return device_of(self.module)
