@@ -27,7 +27,7 @@ OTHERS = {
     "requests under way": [
         "Line._served",
         "Line._waiting",
-        "Once._shared",
+        "Once._locks",
         "PageRuns._runs",
         "UnderWay._places",
         "UnderWay.counts",

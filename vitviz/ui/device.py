@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import mimetypes
 import shutil
@@ -16,7 +17,6 @@ import torch
 from vitviz.ui.explorer.device_file import device_refusal
 from vitviz.ui.explorer.device_page import device_page
 from vitviz.ui.progress_reports import Report
-from vitviz.ui.server.line import Once
 from vitviz.ui.service import AnalysisService
 from vitviz.weights import BUNDLED, Model, load
 
@@ -69,7 +69,7 @@ class DevicePages:
     def __init__(self, service: AnalysisService, models: tuple[str, ...] = ()) -> None:
         self.models = models
         self._service = service
-        self._making = Once[DeviceFiles]()
+        self._making = asyncio.Lock()
         self._files: DeviceFiles | None = None
 
     async def files(self) -> DeviceFiles:
@@ -79,14 +79,10 @@ class DevicePages:
             ConfigError: a page cannot run one of the models; the message says why.
             CheckpointError: a model cannot be opened.
         """
-        if self._files is None:
-            return await self._making.get("", self._made)
-        return self._files
-
-    async def _made(self, report: Report) -> DeviceFiles:
-        models = [await self._service.models.open(self._service.models.choice(name)) for name in self.models]
-        # At once, so that whoever comes next does not make them again.
-        self._files = await self._service.long.run(partial(self._written, models))
+        async with self._making:
+            if self._files is None:
+                models = [await self._service.models.open(self._service.models.choice(name)) for name in self.models]
+                self._files = await self._service.long.run(partial(self._written, models))
         return self._files
 
     def _written(self, models: list[Model], report: Report) -> DeviceFiles:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from vitviz.attention.precision import PRECISIONS, Precision
@@ -52,7 +51,7 @@ class Models:
             model = self._operators[ModelChoice(source)] = self._like_start(load(source))
             self.named[name := model_name(source, model)], self._sources[name] = model, source
         # One is opened at a time, once for all who ask for it.
-        self._line, self._opening = Line(is_long=True), Once[Model]()
+        self._line, self._opening = Line(is_long=True), Once()
 
     def menu(self) -> list[dict[str, Any]]:
         """The rows of the menu, as :func:`menu` makes them."""
@@ -75,10 +74,8 @@ class Models:
                 f"{choice.source or 'a file'}: expected a model that this app's operator has chosen: "
                 f"{choices([self.start.name, *self.named])}"
             )
-        model = self.kept.get(choice)
-        if model is None:
-            model = await self._opening.get(choice, partial(self._opened, choice), report)
-        return model
+        async with self._opening(choice):
+            return self.kept.get(choice) or await self._opened(choice, report)
 
     async def _opened(self, choice: ModelChoice, report: Report) -> Model:
         run = None if choice.step is None else await self.open(choice.run, report)

@@ -199,46 +199,24 @@ async def test_work_begins_where_there_is_room(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_work_is_done_once_for_all_who_ask_meanwhile() -> None:
-    once: Once[int] = Once()
-    results, steps, gate = iter(range(9)), list[str](), asyncio.Event()
+    """By the first who stays, and for each key apart."""
+    once, made, begun, gate = Once(), dict[str, str](), list[str](), asyncio.Event()
 
-    async def work(report: Callable[[ProgressReport], None]) -> int:
-        report(ProgressReport("working"))
-        await gate.wait()
-        return next(results)
+    async def ask(key: str, visitor: str) -> str:
+        async with once(key):
+            if key not in made:
+                begun.append(visitor)
+                await gate.wait()
+                made[key] = visitor
+        return made[key]
 
-    asked = [by(visitor, once.get("key", work, lambda step: steps.append(step.text))) for visitor in "abcd"]
-    other = by("e", once.get("another", work))
+    asked = [by(visitor, ask("key", visitor)) for visitor in "abcd"]
+    other = by("e", ask("another", "e"))
     await asyncio.sleep(0)
     asked[0].cancel()
     gate.set()
-    assert await asyncio.gather(*asked[1:]) == [0] * 3 and await other == 1
-    assert steps == ["working"] * 4 and await once.get("key", work) == 2
-
-
-async def test_work_ends_when_the_last_who_asked_leaves_and_an_error_is_that_of_all() -> None:
-    once: Once[int] = Once()
-    ended = asyncio.Event()
-
-    async def work(report: Report) -> int:
-        try:
-            return await asyncio.Event().wait()
-        finally:
-            ended.set()
-
-    asked = [by(visitor, once.get("key", work)) for visitor in "ab"]
-    await asyncio.sleep(0)
-    asked[0].cancel()
-    await asyncio.sleep(0)
-    assert not ended.is_set()
-    asked[1].cancel()
-    await asyncio.wait_for(ended.wait(), HANG_SECONDS)
-
-    async def fails(report: Report) -> int:
-        raise ZeroDivisionError
-
-    answers = await asyncio.gather(*(once.get("key", fails) for _ in "ab"), return_exceptions=True)
-    assert [type(answer) for answer in answers] == [ZeroDivisionError] * 2
+    assert await asyncio.gather(*asked[1:]) == ["b"] * 3 and await other == "e"
+    assert begun == ["a", "e", "b"] and not once._locks
 
 
 # ---- analyses ----

@@ -78,7 +78,7 @@ class UploadedPictures:
     ) -> None:
         self.worker, self.clip_limits = worker, clip_limits
         self._clips = Holdings[ClipFacts](memory, "lengths of clips")
-        self._counting: Once[ClipFacts] = Once()
+        self._counting = Once()
         # A large picture may take half a gigabyte, a clip a minute; others wait for neither.
         self._short, self._long = short, long
 
@@ -119,16 +119,12 @@ class UploadedPictures:
             ImageError: as :func:`vitviz.video.clips.open_video`, or the file is no longer kept.
             ConfigError: the extra is not installed.
         """
-        facts = self._clips.get(upload.path)
-        if facts is not None and upload.path.is_file():
-            return facts
-
-        async def count(report: Report) -> ClipFacts:
-            return await self._long.run(partial(self._count, upload), report)
-
         with _expiry_explained(upload):
-            facts = await self._counting.get(upload.path, count, report)
-        self._clips.put(upload.path, facts, current_visitor())
+            async with self._counting(upload.path):
+                facts = self._clips.get(upload.path)
+                if facts is None or not upload.path.is_file():
+                    facts = await self._long.run(partial(self._count, upload), report)
+                    self._clips.put(upload.path, facts, current_visitor())
         return facts
 
     def _count(self, upload: Upload, report: Report) -> ClipFacts:

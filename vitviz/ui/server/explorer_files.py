@@ -12,7 +12,6 @@ from vitviz.ui.explorer.saved_page import page_parts
 from vitviz.ui.image_bytes import as_webp
 from vitviz.ui.packs import FEATURES, feature_names, features_packs, pack
 from vitviz.ui.pictures import Upload
-from vitviz.ui.progress_reports import Report
 from vitviz.ui.server.decoding import UploadedPictures
 from vitviz.ui.server.files import Folder
 from vitviz.ui.server.line import Line, Once
@@ -34,7 +33,7 @@ class ExplorerFiles:
     def __init__(self, uploaded: UploadedPictures, folder: Folder, long: Line, quick: Line) -> None:
         self._uploaded, self._folder, self._long, self._quick = uploaded, folder, long, quick
         self._paths: WeakKeyDictionary[Analysis, dict[str, Path]] = WeakKeyDictionary()
-        self._writing: Once[dict[str, Path]] = Once()
+        self._writing = Once()
 
     async def file(self, analysis: Analysis, name: str, upload: Upload, source: dict[str, Any], passes: Line) -> Path:
         """A file of an analysis, written if it is not there.
@@ -55,14 +54,12 @@ class ExplorerFiles:
         paths = self._paths.setdefault(analysis, {})
         # One pass writes the features of all layers.
         work = "features by layer" if name in feature_names(analysis.trace) else name
-        if name not in paths or not paths[name].exists():
-
-            async def write(report: Report) -> dict[str, Path]:
+        async with self._writing((id(analysis), work)):
+            if name not in paths or not paths[name].exists():
                 if work.startswith(FEATURES):
-                    return await passes.run(lambda _: self._features(analysis, name))
-                return {name: await self._written(analysis, name, upload, source)}
-
-            paths |= await self._writing.get((id(analysis), work), write)
+                    paths |= await passes.run(lambda _: self._features(analysis, name))
+                else:
+                    paths[name] = await self._written(analysis, name, upload, source)
         self._folder.find(paths[name])
         return paths[name]
 

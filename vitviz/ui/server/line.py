@@ -8,11 +8,12 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from gradio.context import LocalContext
 
@@ -20,7 +21,7 @@ from vitviz.attention.memory import enough_memory, release_free_memory
 from vitviz.errors.kinds import LimitError
 from vitviz.system.machine import has_room
 from vitviz.system.strangers import MAX_SERVED
-from vitviz.ui.progress_reports import ProgressReport, Report, RunEnded, Step, no_report
+from vitviz.ui.progress_reports import ProgressReport, Report, Step, no_report
 from vitviz.ui.server.hosts import visitor_key
 from vitviz.worker import NICENESS
 from vitviz.worker.child import IS_LINUX
@@ -180,51 +181,12 @@ class Line:
         return self._served.get(ticket.visitor, 0.0), ticket.number
 
 
-@dataclass(eq=False)
-class _Shared(Generic[Result]):
-    """Work that several wait for, and their reports."""
-
-    reports: list[Report] = field(default_factory=list)
-    task: asyncio.Task[Result] | None = None
-
-    def report(self, step: Step) -> None:
-        if not self.reports:
-            raise asyncio.CancelledError
-        for report in list(self.reports):
-            with suppress(RunEnded):
-                report(step)
-
-
-class Once(Generic[Result]):
-    """Work that is done once for all who ask for it at the same time, until nobody does. For one event loop."""
+class Once:
+    """One at a time for each key: whoever comes meanwhile finds what the first has made. For one event loop."""
 
     def __init__(self) -> None:
-        self._shared: dict[Hashable, _Shared[Result]] = {}
+        self._locks: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
 
-    async def get(
-        self, key: Hashable, work: Callable[[Report], Coroutine[Any, Any, Result]], report: Report = no_report
-    ) -> Result:
-        """The result of the work of a key, which takes the report of the progress to all who wait.
-
-        It ends when the last of those who wait is cancelled.
-        """
-        shared = self._shared.get(key)
-        if shared is None:
-            shared = self._shared[key] = _Shared()
-            shared.task = asyncio.create_task(work(shared.report))
-            shared.task.add_done_callback(lambda task: self._forget(key, task))
-        assert shared.task is not None
-        shared.reports.append(report)
-        try:
-            return await asyncio.shield(shared.task)
-        finally:
-            shared.reports.remove(report)
-            if not shared.reports:
-                shared.task.cancel()
-                self._forget(key, shared.task)
-
-    def _forget(self, key: Hashable, task: asyncio.Task[Result]) -> None:
-        if key in self._shared and self._shared[key].task is task:
-            del self._shared[key]
-        if task.done() and not task.cancelled():
-            task.exception()
+    def __call__(self, key: Hashable) -> asyncio.Lock:
+        """The lock of a key, in which to look first."""
+        return self._locks.setdefault(key, asyncio.Lock())
