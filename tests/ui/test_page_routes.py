@@ -80,6 +80,23 @@ def test_the_page_begins_with_an_analysis_and_its_files_never_change(client: Tes
             client.get(wrong)
 
 
+def test_what_a_page_begins_with_is_found_once_while_its_analysis_is_kept(
+    client: TestClient, handlers: Handlers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start_id() -> str:
+        found: str = json.loads(client.get("/").text.partition('id="start">')[2].partition("</script>")[0])["views"][0][
+            "uid"
+        ]
+        return found
+
+    first = start_id()
+    with monkeypatch.context() as patch:
+        patch.setattr(handlers, "start", lambda: pytest.fail("found again"))
+        assert start_id() == first
+    handlers.service.cache.drop(first)
+    assert start_id() != first
+
+
 def meta(client: TestClient, query: str) -> dict[str, str]:
     """The properties of the preview of a link."""
     found = re.findall(r'<meta property="og:(\w+)" content="([^"]*)">', client.get(f"/?{query}").text)

@@ -32,7 +32,7 @@ from vitviz.images.isolated_pictures import LIMITS
 from vitviz.metrics.faithfulness import METRICS
 from vitviz.progress import Progress
 from vitviz.system.strangers import SHORT_SECONDS
-from vitviz.ui import facts, progress_reports
+from vitviz.ui import facts, handlers, progress_reports
 from vitviz.ui.first_view import opening_view
 from vitviz.ui.handlers import ALONE, Handlers
 from vitviz.ui.links import PRIVATE_CHECKPOINT
@@ -66,18 +66,25 @@ def test_what_a_page_is_told_is_computed_in_its_turn_and_once(
 ) -> None:
     """Everybody waits for what the event loop computes."""
     name = visit.handlers.service.pictures.id(picture)
-    looked = list[threading.Thread]()
-    look = experiments.far_look
+    looked, told = list[threading.Thread](), list[threading.Thread]()
+    look, tell = experiments.far_look, handlers.analysis_facts
+
+    def told_facts(*given: Any, **how: Any) -> dict[str, Any]:
+        told.append(threading.current_thread())
+        return tell(*given, **how)
+
     monkeypatch.setattr(
         experiments, "far_look", lambda *given: (looked.append(threading.current_thread()), look(*given))[1]
     )
+    monkeypatch.setattr(handlers, "analysis_facts", told_facts)
     facts = visit.run("open", link=f"?{name.replace(':', '=')}")["views"][0]
     found = visit.run("flip", uid=facts["uid"])
-    assert facts["flip"] is None and len(looked) == 1 and looked[0] is not threading.main_thread()
+    assert facts["flip"] is None and len(looked) == len(told) == 1
+    assert threading.main_thread() not in (*looked, *told)
     monkeypatch.setattr(experiments, "flip", lambda *_: pytest.fail("searched again"))
     assert visit.run("flip", uid=facts["uid"]) == found
-    told = on_loop(visit.handlers._facts(facts["uid"], visit.handlers.service.cached(facts["uid"]), View()))
-    assert told["flip"] == found and len(looked) == 1
+    again = visit.handlers._facts(facts["uid"], visit.handlers.service.cached(facts["uid"]), View(), None)
+    assert again["flip"] == found and len(looked) == 1
 
 
 def test_an_example_is_run_once_and_a_picture_of_ones_own_for_everybody(

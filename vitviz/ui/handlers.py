@@ -166,18 +166,26 @@ class Handlers:
         analyses = [shown[index][1] if index in shown else None for index in range(len(state.views))]
         state, changes = normalize(state, analyses)
         views = {index: state.views[index] for index in indexes}
-        return {
-            "state": state.to_json(),
-            "views": [
-                await self._facts(*shown[index], view) if index in shown else {"missing": ALONE.format(alone[index])}
-                for index, view in views.items()
-            ],
-            "models": {
-                views[index].model: self._model_facts(views[index].model, analysis.model)
-                for index, (_, analysis) in shown.items()
-            },
-            "notes": [*alone.values(), *notes, *changes],
-        }
+        clips = {index: await self._clip(analysis) for index, (_, analysis) in shown.items()}
+
+        def reply(report: Report) -> dict[str, Any]:
+            return {
+                "state": state.to_json(),
+                "views": [
+                    self._facts(*shown[index], view, clips[index])
+                    if index in shown
+                    else {"missing": ALONE.format(alone[index])}
+                    for index, view in views.items()
+                ],
+                "models": {
+                    views[index].model: self._model_facts(views[index].model, analysis.model)
+                    for index, (_, analysis) in shown.items()
+                },
+                "notes": [*alone.values(), *notes, *changes],
+            }
+
+        # It computes rows and medians, for which nobody else's request shall wait.
+        return await self.service.quick.run(reply)
 
     async def _open_view(
         self,
@@ -249,13 +257,16 @@ class Handlers:
         analysis = self.service.cached(opened["views"][0]["uid"])
         return {**opened, "state": PageState((opening_view(analysis),)).to_json(), "settings": self.settings()}
 
-    async def _facts(self, uid: str, analysis: Analysis, view: View) -> dict[str, Any]:
+    async def _clip(self, analysis: Analysis) -> dict[str, Any] | None:
+        upload = self.service.origins[analysis].upload
+        return None if upload.frame is None else {"frames": (await self.service.uploaded.clip(upload)).frames}
+
+    def _facts(self, uid: str, analysis: Analysis, view: View, clip: dict[str, Any] | None) -> dict[str, Any]:
         origin = self.service.origins[analysis]
         picture = f"files/{uid}/{SEEN}"
         facts = analysis_facts(uid, analysis, picture, view=view, name=origin.upload.name, pixels=origin.size)
-        clip = None if origin.upload.frame is None else await self.service.uploaded.clip(origin.upload)
         look = facts["look"] and {**facts["look"], "rows": as_base64(rows_pack(analysis.trace, facts["look"]["query"]))}
-        return {**facts, "look": look, "flip": origin.flip or None, "clip": clip and {"frames": clip.frames}}
+        return {**facts, "look": look, "flip": origin.flip or None, "clip": clip}
 
     def _model_facts(self, model_id: str, model: Model) -> dict[str, Any]:
         title = ZOO[model_id].title if model_id in ZOO else model_id.removeprefix("hf:") or title_of(model)

@@ -79,8 +79,9 @@ class PageRoutes:
 
     def __init__(self, handlers: Handlers) -> None:
         self._handlers, self._service, self._disk = handlers, handlers.service, handlers.service.folder
-        # The page, compressed, the id of the analysis with which it opens, and the address that it names.
-        self._html: tuple[tuple[str, str], bytes] | None = None
+        # What the page begins with, while its analysis is kept; the page, compressed, with the address that it names.
+        self._start: dict[str, Any] | None = None
+        self._html: tuple[str, bytes] | None = None
         self.runs, self._previews = PageRuns(handlers), Previews(handlers.service)
         self.routes = [
             Route("/", self._page, methods=READ),
@@ -103,10 +104,13 @@ class PageRoutes:
     # ---- the page ----
 
     async def _page(self, request: Request) -> Response:
-        start = await self._handlers.start()
+        start = self._start
+        if start is None or self._service.cache.get(start["views"][0]["uid"]) is None:
+            start, self._html = await self._handlers.start(), None
+            self._start = start
         # A proxy that is not trusted has no such header here.
         host = request.headers.get("x-forwarded-host", "").split(",")[0].strip() or request.base_url.netloc
-        key = start["views"][0]["uid"], str(request.base_url.replace(netloc=host))
+        address = str(request.base_url.replace(netloc=host))
         query, words = request.url.query, list[str | None]()
 
         async def find_words() -> None:
@@ -118,13 +122,13 @@ class PageRoutes:
         await asyncio.wait([finding], timeout=SENTENCE_SECONDS)
         title, description = [*words, None, None][:2]
         about = () if title is None else (title, description, f"{PREVIEW[1:]}?{query}")
-        if about or self._html is None or self._html[0] != key:
+        if about or self._html is None or self._html[0] != address:
             page = await self._service.quick.run(
-                lambda _: gzip.compress(app_page(start, key[1], *about).encode(), PAGE_LEVEL)
+                lambda _: gzip.compress(app_page(start, address, *about).encode(), PAGE_LEVEL)
             )
             if about:
                 return _compressed(request, page, "text/html", NO_CACHE)
-            self._html = key, page
+            self._html = address, page
         return _compressed(request, self._html[1], "text/html", NO_CACHE)
 
     async def _preview(self, request: Request) -> Response:
