@@ -27,7 +27,6 @@ from vitviz.ui.normalize import bounds_of, normalize, normalize_input, parameter
 from vitviz.ui.packs import computed_by, map_file, rows_pack
 from vitviz.ui.pictures import MAX_NAME_CHARS, Upload, upload_of
 from vitviz.ui.progress_reports import ProgressReport, Report, no_report
-from vitviz.ui.server.decoding import ExamplePicture
 from vitviz.ui.server.explorer_files import SEEN
 from vitviz.ui.service import CANVAS_SIDE, AnalysisService
 from vitviz.ui.state import MISSING_MODEL, PageState, View
@@ -111,7 +110,7 @@ class Handlers:
         start, asked = self.service.start, self.service.pictures.upload(state.views[index].picture)
         _, upload, _ = await self._frame(state.views[index], start, asked, report)
 
-        def shown(picture: OpenPicture | ExamplePicture) -> bytes:
+        def shown(picture: OpenPicture) -> bytes:
             return as_webp(picture.model_input(start.preprocessing, 1, 1, "squash", CANVAS_SIDE).image)
 
         content = await self.service.uploaded.opened(upload, shown, report)

@@ -34,7 +34,7 @@ from vitviz.ui.packs import FEATURES
 from vitviz.ui.pictures import Pictures, Upload, example_of
 from vitviz.ui.progress_reports import ExpiredError, ProgressReport, Report, no_report, under_title
 from vitviz.ui.served_models import Models
-from vitviz.ui.server.decoding import ExamplePicture, UploadedPictures
+from vitviz.ui.server.decoding import UploadedPictures
 from vitviz.ui.server.explorer_files import ExplorerFiles
 from vitviz.ui.server.files import Folder
 from vitviz.ui.server.line import Line, current_visitor
@@ -183,7 +183,7 @@ class AnalysisService:
         It is decoded once: what the crop would hide follows from its size.
         """
 
-        def model_input(picture: OpenPicture | ExamplePicture) -> ModelInput:
+        def model_input(picture: OpenPicture) -> ModelInput:
             pixels, step, max_bytes = resolution, resolution_step(model), self.server_settings.analysis_bytes
             if isinstance(pixels, str):
                 pixels = max(step, min(picture.size) // step * step)

@@ -4,59 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
-
-from PIL import Image
 
 from vitviz.errors.kinds import ImageError
 from vitviz.errors.messages import plain
 from vitviz.images.isolated_pictures import LIMITS, OpenPicture, UnopenedPicture, unopened_picture
-from vitviz.images.opening import open_image
-from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing
 from vitviz.system.strangers import LARGE_PIXELS, SHORT_SECONDS
 from vitviz.ui.holdings import Bound, Holdings
-from vitviz.ui.image_bytes import as_png
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ProgressReport, Report, no_report
 from vitviz.ui.server.line import Line, Once, current_visitor
 from vitviz.video.facts import DEFAULT_LIMITS, ClipFacts, ClipLimits
 from vitviz.video.isolated_clips import open_video, unopened_frame
-from vitviz.weights import resources
 from vitviz.worker import Worker
 
 Result = TypeVar("Result")
 
 # The frames after which a request that counts those of a clip may give up.
 COUNT_BATCH = 64
-
-
-@dataclass(frozen=True, eq=False)
-class ExamplePicture:
-    """An open example, with the interface of :class:`~vitviz.images.isolated_pictures.OpenPicture`."""
-
-    image: Image.Image
-
-    @property
-    def width(self) -> int:
-        return self.image.width
-
-    @property
-    def height(self) -> int:
-        return self.image.height
-
-    @property
-    def size(self) -> tuple[int, int]:
-        return self.image.size
-
-    def model_input(
-        self, preprocessing: Preprocessing, patch_height: int, patch_width: int, fit: Fit | None, longest_side: int
-    ) -> PreparedImage:
-        return preprocessing.prepare(self.image, patch_height, patch_width, fit).resized(longest_side)
-
-    def png(self) -> bytes:
-        return as_png(self.image)
 
 
 class _LargePictureError(Exception):
@@ -85,7 +52,7 @@ class UploadedPictures:
     async def opened(
         self,
         upload: Upload,
-        use: Callable[[OpenPicture | ExamplePicture], Result],
+        use: Callable[[OpenPicture], Result],
         report: Report = no_report,
         then: Callable[[Result, Report], Any] = lambda result, _: result,
     ) -> Any:
@@ -135,9 +102,7 @@ class UploadedPictures:
                 report(ProgressReport("Reading the clip"))
             return replace(clip.facts, frames=frames, is_cut=clip.is_cut)
 
-    def _use(self, upload: Upload, use: Callable[[OpenPicture | ExamplePicture], Result], line: Line) -> Result:
-        if upload.path.parent == resources("assets"):
-            return use(ExamplePicture(open_image(upload.path, upload.name, **upload.reading)))
+    def _use(self, upload: Upload, use: Callable[[OpenPicture], Result], line: Line) -> Result:
         with self._unopened(upload, line) as unopened:
             if unopened.pixels > LARGE_PIXELS and line is self._short:
                 raise _LargePictureError
