@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import secrets
 import shutil
-import stat
 import subprocess
 import tempfile
 import threading
@@ -24,7 +22,7 @@ from vitviz.errors.kinds import LimitError
 from vitviz.system.strangers import MAX_NAME_BYTES
 from vitviz.ui.holdings import Bound, Holdings
 from vitviz.ui.server.line import current_visitor
-from vitviz.ui.server.log import LOGGER, log_unexpected
+from vitviz.ui.server.log import log_unexpected
 
 # Not on Windows.
 with suppress(ImportError):
@@ -37,8 +35,8 @@ SWEEP_SECONDS = 60.0
 # The system's command outlives this process, for which deleting many files would take too long.
 DELETE = ("rm", "-rf", "--")
 DELETE_SECONDS = 0.5
-# Within the folder of a process: the visitors' files, everything temporary, and what is being deleted.
-FILES, TEMPORARY, DELETED = "files", "temporary", "deleted-"
+# The beginning of the name of the folder of a process; within it, the visitors' files and everything temporary.
+OWN, FILES, TEMPORARY = "vitviz-app-", "files", "temporary"
 NO_ROOM = "this server has no room for more files of yours now: expected a smaller one, or another try later"
 
 
@@ -211,24 +209,18 @@ def own_folder(parent: Path) -> Path:
 
     It has the folders :data:`FILES` and :data:`TEMPORARY`. What processes left there that no longer live is deleted.
     """
-    home = parent / f"vitviz-{os.getuid()}"
-    home.mkdir(0o700, parents=True, exist_ok=True)
-    status = home.lstat()
-    # Another user may have created it before.
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        home = Path(tempfile.mkdtemp(prefix="vitviz-", dir=parent))
-    try:
-        numbered = (home / str(number) for number in itertools.count(1))
-        folder = next(folder for folder in numbered if _lock(folder) is not None)
-        for other in home.iterdir():
-            handle = None if other == folder else _lock(other)
-            if handle is not None:
-                discard(other)
-                os.close(handle)
-        discard(folder)
-    except OSError as error:
-        LOGGER.warning("%s has no locks: files stay there if the app is killed (%s)", home, error.strerror)
-        folder = Path(tempfile.mkdtemp(prefix="unlocked-", dir=home))
+    parent.mkdir(parents=True, exist_ok=True)
+    for left in parent.glob(f"{OWN}*"):
+        # Its process lives, another user has it, or the file system has no locks.
+        with suppress(OSError):
+            handle = _lock(left)
+            discard(left)
+            os.close(handle)
+    folder = Path(tempfile.mkdtemp(dir=parent))
+    with suppress(OSError):
+        _lock(folder)
+    # Another process that starts now would delete it before it is locked.
+    folder = folder.rename(folder.with_name(f"{OWN}{folder.name}"))
     for name in (FILES, TEMPORARY):
         (folder / name).mkdir(0o700)
     _OWN.add(folder / FILES)
@@ -236,39 +228,23 @@ def own_folder(parent: Path) -> Path:
 
 
 def discard(folder: Path) -> None:
-    """Delete the contents of the folder of a process, before this process ends if they are few; many take longer.
-
-    The folder itself stays: another process may wait for its lock.
-    """
-    with suppress(OSError):
-        for path in folder.iterdir():
-            # The next process may write under the old name while this is deleted.
-            if not path.name.startswith(DELETED):
-                path.rename(folder / f"{DELETED}{secrets.token_hex(8)}")
-        paths = list(folder.iterdir())
-        if paths:
-            null = subprocess.DEVNULL
-            command = subprocess.Popen([*DELETE, *paths], stdout=null, stderr=null, start_new_session=True)
-            with suppress(subprocess.TimeoutExpired):
-                command.wait(DELETE_SECONDS)
+    """Delete the folder of a process, before this process ends if it has few files; many take longer."""
+    null = subprocess.DEVNULL
+    with suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.Popen([*DELETE, folder], stdout=null, stderr=null, start_new_session=True).wait(DELETE_SECONDS)
 
 
-def _lock(folder: Path) -> int | None:
-    """The descriptor of a folder that is locked from now on; None if another living process has locked it.
-
-    The system releases the lock when the process ends, however it ends.
+def _lock(folder: Path) -> int:
+    """The descriptor of a folder that is locked from now on. The system releases the lock when the process ends.
 
     Raises:
-        OSError: the file system has no locks.
+        OSError: another living process has locked it, or it cannot be locked.
     """
-    folder.mkdir(0o700, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    except OSError:
         os.close(handle)
-        if isinstance(error, BlockingIOError):
-            return None
         raise
     return handle
 
