@@ -25,7 +25,7 @@ MOST = {
     "models": 2670,
     "system": 140,
     "training": 430,
-    "ui": 3440,
+    "ui": 3390,
     "video": 630,
     "visualization": 900,
     "vitviz": 200,

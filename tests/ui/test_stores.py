@@ -31,6 +31,8 @@ OTHERS = {
         "PageRuns._runs",
         "UnderWay._places",
         "UnderWay.counts",
+    ],
+    "a few calls of each visitor, for a while": [
         "UnreadReplies._readers",
         "UnreadReplies._unread",
         "UnreadReplies.counts",

@@ -26,7 +26,7 @@ from vitviz.images.kinds import FORMATS, HAS_AVIF, HEIC, MAX_PIXELS, kind_of, st
 from vitviz.images.opening import UnopenedImage, open_image, opened_file
 from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing
 from vitviz.images.sources import ValueRange
-from vitviz.system.strangers import MAX_SCANS, PICTURE_BYTES, PICTURE_SECONDS
+from vitviz.system.strangers import CHILD_SECONDS, MAX_SCANS, PICTURE_BYTES, PICTURE_SECONDS
 from vitviz.worker import Child, Limits, Worker
 
 Parts = Iterator[tuple[dict[str, Any], Any]]
@@ -34,7 +34,7 @@ Parts = Iterator[tuple[dict[str, Any], Any]]
 Ask = Callable[[], Any]
 """Returns the next question of the app."""
 
-LIMITS = Limits(memory_bytes=PICTURE_BYTES, cpu_seconds=PICTURE_SECONDS, wall_seconds=120)
+LIMITS = Limits(memory_bytes=PICTURE_BYTES, cpu_seconds=PICTURE_SECONDS, wall_seconds=CHILD_SECONDS)
 # The start of a scan in a JPEG file, of which encoders write ten, and each takes as long as the picture.
 SCAN, BLOCK_BYTES = b"\xff\xda", 2**20
 # A PNG file is smaller than the levels of its pixels and a quarter more, but for this.

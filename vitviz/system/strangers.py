@@ -52,6 +52,8 @@ FILE_BYTES = 2**18
 MAX_SHARE = 0.5
 # Bytes of a file's name; names of 85 CJK letters, which no disk takes
 MAX_NAME_BYTES = 120
+# Files of one form, each of which is open until its end; a form of more files than there are descriptors
+FORM_FILES = 100
 # Scans of a JPEG file; 110 KB with 600 repeated scans
 MAX_SCANS = 100
 # Seconds of a processor for a picture; files of other formats that take as long
@@ -60,3 +62,5 @@ PICTURE_SECONDS = 10
 PICTURE_BYTES = 3 * 2**29
 # Seconds of a processor for a clip; 110 hidden frames for each that is shown
 CLIP_SECONDS = 20
+# Seconds in which a picture or a frame must be there; decoders that wait for something, and use no processor
+CHILD_SECONDS = 120

@@ -21,6 +21,7 @@ from starlette.routing import Route
 from vitviz import __version__
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import quote
+from vitviz.system.strangers import FORM_FILES
 from vitviz.ui.device import PAGE
 from vitviz.ui.explorer.app import app_page, static_files, static_version
 from vitviz.ui.handlers import Handlers
@@ -35,9 +36,7 @@ from vitviz.ui.server.rule import RequestError
 
 # An upload is written in parts of this size, which is as much of it as uvicorn holds.
 BATCH_BYTES = 2**18
-# All files of a form stay open until it ends.
-MAX_FILES = 100
-NO_FORM = f"the form cannot be read: expected 1 to {MAX_FILES} whole files, all in 'files'"
+NO_FORM = f"the form cannot be read: expected 1 to {FORM_FILES} whole files, all in 'files'"
 # The last boundary of a form, which has at most 70 characters (RFC 2046), and what may follow it.
 MAX_END_BYTES = 100
 BYTES = "application/octet-stream"
@@ -249,7 +248,7 @@ class PageRoutes:
                     yield part
 
             # It has temporary files of its own.
-            parser = MultiPartParser(request.headers, stream(), max_files=MAX_FILES, max_fields=0)
+            parser = MultiPartParser(request.headers, stream(), max_files=FORM_FILES, max_fields=0)
             try:
                 form = await parser.parse()
                 files = form.getlist("files")

@@ -26,6 +26,7 @@ class UnreadReplies:
         self._queue = queue
         # By itself, it would let go of the oldest of 2,000 sessions, whoever's that is.
         queue.pending_messages_per_session = {}
+        # No row of what is kept: Gradio has the answers, for a while, and a program would wait for one that went.
         self.counts: Counter[str] = Counter()
         # Whose answers nobody reads, by the session of a client; a call by plain HTTP is a session of its own.
         self._unread: defaultdict[str, list[str]] = defaultdict(list)
