@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -232,6 +233,20 @@ def test_a_folder_is_watched_in_batches(tmp_path: Any) -> None:
     for image, analysis in zip(images, found, strict=True):
         alone = vitviz.analyze(image, model, value_range=(0, 1))
         torch.testing.assert_close(analysis.trace.weights(2), alone.trace.weights(2), atol=TOLERANCE, rtol=0)
+
+
+def test_nothing_of_a_pass_waits_for_the_garbage_collector() -> None:
+    model, pixels = load_own(OwnViT()), torch.randn(COUNT, 3, *SIZE)
+    model.network.encode(pixels)
+    gc.collect()
+    gc.disable()
+    try:
+        model.network.encode(pixels)
+        model.network.encode(pixels[:1])
+        model.network.stream(pixels[:1])
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 def test_as_many_pictures_as_tokens_are_told_apart() -> None:

@@ -134,7 +134,8 @@ class Program:
         values: Values = dict(given)
         for number in order:
             step = self.steps[number]
-            args, kwargs = self._arguments(step, values)
+            args = self._value(step.args, values)
+            kwargs = {name: self._value(each, values) for name, each in step.kwargs.items()}
             result = step.operator(*args, **kwargs)
             hook = hooks.get(number)
             values[number] = result if hook is None else hook(number, args, kwargs, result, values)
@@ -142,17 +143,15 @@ class Program:
                 values.pop(read, None)
         return [_item(values, each) for each in wanted]
 
-    def _arguments(self, step: Step, values: Values) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        def value(argument: Any) -> Any:
-            kind = type(argument)
-            if kind is Result:
-                return _item(values, argument)
-            if kind is Constant:
-                # No gradient is wanted of weights.
-                return self.constants[argument.number].detach()
-            return kind(map(value, argument)) if kind in (tuple, list) else argument
-
-        return tuple(map(value, step.args)), {name: value(each) for name, each in step.kwargs.items()}
+    def _value(self, argument: Any, values: Values) -> Any:
+        """An argument of a step, with tensors in place of references."""
+        kind = type(argument)
+        if kind is Result:
+            return _item(values, argument)
+        if kind is Constant:
+            # No gradient is wanted of weights.
+            return self.constants[argument.number].detach()
+        return kind(self._value(each, values) for each in argument) if kind in (tuple, list) else argument
 
     def cuts(self) -> Iterator[int]:
         """The steps through which everything passes that the output reads of the picture, in order."""

@@ -90,22 +90,8 @@ class _Recorder(TorchDispatchMode):
 
     def _record(self, operator: Any, args: Any, kwargs: Any) -> Any:
         reads, hidden, number = set[int](), set[int](), len(self.steps)
-
-        def reference(argument: Any) -> Any:
-            kind = type(argument)
-            if not isinstance(argument, torch.Tensor):
-                return kind(map(reference, argument)) if kind in (tuple, list) else argument
-            source = self.source(argument)
-            writer = self._writers.get(_storage(argument))
-            if writer is not None and (source is None or source.step < writer[1]):
-                hidden.add(writer[1])
-            if source is None:
-                return self._constant(argument)
-            reads.add(source.step)
-            return source
-
-        step_args = tuple(map(reference, args))
-        step_kwargs = {name: reference(each) for name, each in kwargs.items()}
+        step_args = tuple(self._reference(each, reads, hidden) for each in args)
+        step_kwargs = {name: self._reference(each, reads, hidden) for name, each in kwargs.items()}
         result = operator(*args, **kwargs)
         step = Step(operator, step_args, step_kwargs, frozenset(reads | hidden), frozenset(hidden), _shape(result))
         place = INDEXED.get(step.name)
@@ -120,6 +106,22 @@ class _Recorder(TorchDispatchMode):
         if self.observe is not None:
             self.observe(number, step, args, kwargs, result)
         return result
+
+    def _reference(self, argument: Any, reads: set[int], hidden: set[int]) -> Any:
+        """A reference in place of a tensor, after a note of the steps that made and changed it."""
+        # A method: a nested function that calls itself would keep a pass and its traces until garbage is collected.
+        kind = type(argument)
+        if not isinstance(argument, torch.Tensor):
+            is_row = kind in (tuple, list)
+            return kind(self._reference(each, reads, hidden) for each in argument) if is_row else argument
+        source = self.source(argument)
+        writer = self._writers.get(_storage(argument))
+        if writer is not None and (source is None or source.step < writer[1]):
+            hidden.add(writer[1])
+        if source is None:
+            return self._constant(argument)
+        reads.add(source.step)
+        return source
 
     def _constant(self, tensor: torch.Tensor) -> Constant:
         number = self._numbers.get(id(tensor))
