@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from vitviz.attention.layout import TokenLayout
-from vitviz.attention.memory import copy_tokens, empty_record
+from vitviz.attention.memory import copy_tokens, empty_record, trim_heap
 from vitviz.attention.precision import precise
 from vitviz.attention.softmax import attention_weights
 from vitviz.attention.trace import AttentionTrace
@@ -39,10 +39,13 @@ class Recording:
     scale: float = 1.0
     pooled: torch.Tensor | None = None
     biases: list[torch.Tensor | None] = field(default_factory=list)
-    records: tuple[torch.Tensor, torch.Tensor] | None = None
-    norms: list[torch.Tensor] = field(default_factory=list)
-    log_sums: dict[int, torch.Tensor] = field(default_factory=dict)
-    value_norms: list[torch.Tensor] = field(default_factory=list)
+    records: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+    """Queries, keys, and ``"2 layer head token"``: lengths of values, and log-sums of the layers in :attr:`has_sums`.
+
+    All layers are in one allocation: small blocks between the activations would fragment memory.
+    """
+    has_sums: list[int] = field(default_factory=list)
+    norms: torch.Tensor | None = None
 
     def add(self, call: AttentionCall) -> None:
         if call.number == self.verified.pooling_call:
@@ -56,28 +59,30 @@ class Recording:
         queries, keys = (places.sort(tensor.detach()) for tensor in (call.queries, call.keys))
         if self.records is None:
             like = keys[:0] if self.dtype is None else keys[:0].to(self.dtype)
-            self.records = empty_record((len(self.verified.calls), *keys.shape), like)
-            self.scale = call.scale
-        all_queries, all_keys = self.records
+            depth, self.scale = len(self.verified.calls), call.scale
+            numbers = precise(keys[:0]).new_empty(2, depth, *keys.shape[:2])
+            self.records = *empty_record((depth, *keys.shape), like), numbers
+        all_queries, all_keys, (value_norms, log_sums) = self.records
         copy_tokens(queries, all_queries[layer])
         copy_tokens(keys, all_keys[layer])
         if call.scale != self.scale:
             # A trace has one scale.
             all_queries[layer] *= call.scale / self.scale
         self.biases.append(places.bias(call))
-        self.value_norms.append(precise(places.sort(call.values.detach(), has_pad_values=True)).norm(dim=-1))
+        value_norms[layer] = precise(places.sort(call.values.detach(), has_pad_values=True)).norm(dim=-1)
         # The kernel's log-sums match the trace only if it stores all keys of the call, unrounded and without bias.
         is_unrounded = torch.promote_types(keys.dtype, all_keys.dtype) == all_keys.dtype
         is_exact = self.biases[-1] is None and keys.shape[1] == call.key_count and is_unrounded
         if call.log_sums is not None and is_exact:
-            self.log_sums[layer] = places.sort(call.log_sums[..., None])[..., 0].clone()
+            log_sums[layer] = places.sort(call.log_sums[..., None])[..., 0]
+            self.has_sums.append(layer)
         if self.report is not None:
             self.report(Progress(layer + 1, len(self.verified.calls)))
 
     def trace(self, keep_bytes: int) -> AttentionTrace:
         """The trace of the image, after the forward pass."""
         assert self.records is not None, "there is a layer"
-        queries, keys = self.records
+        queries, keys, (value_norms, log_sums) = self.records
         bias = joint_bias(self.biases)
         windows = tuple(places.windows for places in self.verified.places)
         return AttentionTrace(
@@ -88,10 +93,10 @@ class Recording:
             bias=bias,
             keep_bytes=keep_bytes,
             pooled=self.pooled,
-            norms=torch.stack(self.norms) if self.norms else None,
-            value_norms=torch.stack(self.value_norms),
+            norms=self.norms,
+            value_norms=value_norms,
             windows=windows if max(windows) > 1 else (),
-            known_log_sums=self.log_sums if bias is None else {},
+            known_log_sums={} if bias is not None else {layer: log_sums[layer] for layer in self.has_sums},
         )
 
 
@@ -121,17 +126,21 @@ def watch(
     def on_call(call: AttentionCall) -> torch.Tensor:
         for recording, own in zip(recordings, call.pictures(len(recordings)), strict=True):
             recording.add(own)
+        trim_heap(call.queries, verified.layer_of(call.number) or 0, len(verified.calls))
         return call.output
+
+    steps = () if verified.stream is None else verified.stream.steps
 
     def on_tokens(number: int, args: Any, kwargs: Any, result: Any, values: Any) -> Any:
         assert verified.stream is not None, "its steps are known"
         tokens = verified.stream.in_front(first_tensor(result).detach())
         norms = verified.sort(torch.linalg.vector_norm(precise(tokens), dim=-1), 1)
         for recording, own in zip(recordings, norms, strict=True):
-            recording.norms.append(own)
+            if recording.norms is None:
+                recording.norms = own.new_empty(len(steps), len(own))
+            recording.norms[steps.index(number)] = own
         return result
 
-    steps = () if verified.stream is None else verified.stream.steps
     output = verified.replay.follow(run, pixels, on_call, dict.fromkeys(steps, on_tokens))
     traces = [recording.trace(keep_bytes) for recording in recordings]
     # Of a module that returns tokens, they may stand in one row.

@@ -40,7 +40,7 @@ def verify_several(
     calls = [[replace(part, scale=known.scale) for part, known in each] for each in pairs]
     several = replace(verified, replay=replace(replay, calls=calls), stream=stream)
     together = watch(several, run, pixels, layout)
-    alone = [watch(verified, run, each, layout)[0] for each in pixels.split(1)]
+    alone = (watch(verified, run, each, layout)[0] for each in pixels.split(1))
     return several if all(map(_is_same, together, alone)) else None
 
 
