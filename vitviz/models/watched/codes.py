@@ -95,7 +95,10 @@ def _sums(first: list[dict[int, _Read]], second: list[dict[int, _Read]]) -> list
 def _records(
     replay: Replay, pixels: torch.Tensor, calls: Collection[int], reference: dict[int, _Read]
 ) -> dict[int, _Read]:
-    """Queries, keys and values of calls while attention returns zeros; by how much they differ from a reference."""
+    """Queries, keys and values of calls while attention returns zeros.
+
+    With a reference, by how much each token differs, window after window.
+    """
     records: dict[int, _Read] = {}
 
     def on_call(call: AttentionCall) -> torch.Tensor:
@@ -103,7 +106,7 @@ def _records(
             record: _Read = tuple(precise(each.detach()) for each in (call.queries, call.keys, call.values))
             if reference:
                 pairs = zip(record, reference[call.number], strict=True)
-                record = tuple((after - before).square().sum(-1) for after, before in pairs)
+                record = tuple((after - before).square().sum((1, 3)).flatten().cpu() for after, before in pairs)
             records[call.number] = record
         return torch.zeros_like(call.output)
 
@@ -154,9 +157,9 @@ def _all_places(
     for number, shape in shapes.items():
         index, *others = (
             _index(
-                _by_token(everywhere[number][item]),
-                [_by_token(change[number][item]) for change in ones],
-                None if zeros is None else [_by_token(change[number][item]) for change in zeros],
+                everywhere[number][item],
+                [change[number][item] for change in ones],
+                None if zeros is None else [change[number][item] for change in zeros],
                 grid,
                 extra,
             )
@@ -181,11 +184,6 @@ def _is_padding(places: TokenPlaces, values: torch.Tensor) -> bool:
     is_same = bool((pads - pads[:1]).abs().max() <= PAD_TOLERANCE * pads.abs().max())
     is_between = int(places.index.sort().values.diff().max()) > 1
     return len(pads) > 1 and is_same and (places.windows > 1 or is_between)
-
-
-def _by_token(change: torch.Tensor) -> torch.Tensor:
-    """The sum over heads of ``"window head token"`` as ``"token"``, window after window."""
-    return change.sum(1).flatten().cpu()
 
 
 def _index(

@@ -267,8 +267,10 @@ class WatchedNetwork:
 
     def use(self, tensors: Mapping[int, torch.Tensor]) -> None:
         """Use other tensors in place of the module's own, by their ``id``: those of a copy of the module."""
-        pairs = {key: (each, each.replay.with_constants(tensors)) for key, each in self._verified.items()}
-        self._verified = {key: replace(each, replay=replay) for key, (each, replay) in pairs.items()}
+        self._verified = {
+            key: replace(each, replay=replace(each.replay, program=each.replay.program.with_constants(tensors)))
+            for key, each in self._verified.items()
+        }
         self._several, self._other = {}, None
 
     def noise(self, height: int, width: int) -> torch.Tensor:

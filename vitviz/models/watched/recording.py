@@ -50,11 +50,8 @@ class Recording:
     def add(self, call: AttentionCall) -> None:
         if call.number == self.verified.pooling_call:
             self.pooled = pooling_weights(call, self.verified)
-        layer = self.verified.layer_of(call.number)
-        if layer is not None:
-            self._record(layer, call)
-
-    def _record(self, layer: int, call: AttentionCall) -> None:
+        if (layer := self.verified.layer_of(call.number)) is None:
+            return
         places = self.verified.places[layer]
         queries, keys = (places.sort(tensor.detach()) for tensor in (call.queries, call.keys))
         if self.records is None:

@@ -184,10 +184,6 @@ class Replay:
         """Whether the module computes whole matrices of attention weights."""
         return any(not part.is_fused for parts in self.calls for part in parts)
 
-    def with_constants(self, others: Mapping[int, torch.Tensor]) -> Replay:
-        """The same with other tensors in place of constants, by their ``id``."""
-        return replace(self, program=self.program.with_constants(others))
-
     def steps_of(self, call: int) -> list[int]:
         """Numbers of the steps of one call."""
         return [part.step for part in self.calls[call]]

@@ -6,7 +6,7 @@ determine the output, and of which each reaches the next one past the attention 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -161,18 +161,15 @@ def _changed(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
 
 def _last_end(program: Program, cuts: Sequence[int], found: Sequence[int], attention: Sequence[int]) -> int | None:
     """The step after the last layer that has the place of those after the others, or the last sum of a single layer."""
-    rest = [number for number in cuts if number > attention[-1]]
     if len(attention) == 1:
+        rest = [number for number in cuts if number > attention[-1]]
         sums = [number for number in rest if program.steps[number].name in ("add", "add_")]
         return max(sums or rest, default=None)
     name = program.steps[found[1]].name
-    place = sum(attention[0] < number < found[1] for number in _named(program, cuts, name))
-    alike = [number for number in _named(program, rest, name)]
-    return alike[place] if place < len(alike) else None
-
-
-def _named(program: Program, numbers: Sequence[int], name: str) -> Iterator[int]:
-    return (number for number in numbers if program.steps[number].name == name)
+    alike = [number for number in cuts if program.steps[number].name == name]
+    place = sum(attention[0] < number < found[1] for number in alike)
+    behind = [number for number in alike if number > attention[-1]]
+    return behind[place] if place < len(behind) else None
 
 
 def _continues(program: Program, first: int, last: int, names: Collection[str]) -> bool:
