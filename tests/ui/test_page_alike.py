@@ -156,10 +156,16 @@ def test_another_second_picture_is_chosen_or_given(
         open_settings(page)
         page.locator(".vx-fit").select_option("native")
         settle(page)
+        expect(page.locator(".vx-beside-picture option:checked")).to_have_text("own.png")
         given = vitviz.analyze(own, model, fit="native")
         assert given.trace.layout.grid_height != given.trace.layout.grid_width
         expect_colours(page, [pair[0], given], 2)
         assert first_view(page)["picture"] == "example:chelsea.jpg"
+        # On a phone, both are in sight.
+        page.set_viewport_size({"width": 390, "height": 844})
+        settle(page)
+        first, second = (page.locator(".vx-stage").nth(index).bounding_box() for index in (0, 1))
+        assert first and second and first["y"] == second["y"] and second["x"] >= first["x"] + first["width"]
 
 
 def test_what_does_not_fit_a_link_is_left_out_with_a_reason(browser: Browser, address: str) -> None:

@@ -10,7 +10,7 @@ import { fittedScale, lookOf, smallLook } from "./look.js";
 import { reasonOf, setState } from "./messages.js";
 import { rasterOf } from "./mosaic.js";
 import { digits, range, wholePercent } from "./numbers.js";
-import { isAlike, isDouble, page, requestDraw, store, timings } from "./page.js";
+import { isAlike, isDouble, page, panes, requestDraw, store, timings } from "./page.js";
 import { layerOfFeatures, nameOfFeatures } from "./pane.js";
 import { SETTINGS } from "./settings.js";
 import { showStrip } from "./strip.js";
@@ -203,6 +203,7 @@ export class Beside {
   show({ views: [first, second = first] }) {
     find("beside").hidden = !isAlike() || second === first;
     const { options } = find("beside-picture"), isExample = SETTINGS.examples.some(({ id }) => id === second.picture);
+    setText([...options].at(-1), panes[1].facts?.name ?? "your own");
     find("beside-picture").value = isExample ? second.picture : OWN_PICTURE;
     for (const option of options) option.hidden = option.value === first.picture || (isExample && option.value === OWN_PICTURE);
   }
