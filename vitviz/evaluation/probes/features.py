@@ -74,8 +74,7 @@ def patch_similarity(
         layer, features: as in :func:`token_features`.
 
     Returns:
-        ``similarity``: ``"token"``, in [-1, 1]; 1 for the token itself. ``vectors``: ``"token feature"``, each of
-        length 1, so that the product of two is their cosine.
+        ``similarity``: ``"token"``, in [-1, 1]; 1 for the token itself.
 
     Raises:
         QueryError: the model has no such layer or token.
@@ -94,10 +93,7 @@ def patch_similarity(
     return Findings(
         "patch_similarity",
         f"Cosine of {layout.query_name(query)} with every token {place}{closest}.",
-        {
-            "similarity": Measurement(similarity, ("token",), "cosine"),
-            "vectors": Measurement(found.unit, ("token", "feature"), "part of a vector of length 1"),
-        },
+        {"similarity": Measurement(similarity, ("token",), "cosine")},
         ("most like it", "cosine"),
         tuple((layout.name(token), digits(float(similarity[token]))) for token in nearest),
     )

@@ -10,6 +10,7 @@ import { digits, formOf, range } from "./numbers.js";
 import { PIN_COLOURS } from "./pins.js";
 import { isEqual } from "./store.js";
 import { nameOf } from "./token_names.js";
+import { probeParameter } from "./tokens.js";
 
 /**
  * A paint function of a cell; painters fill a whole canvas, so that each cell has its own.
@@ -77,8 +78,6 @@ export function mapsFigure(title, titles, tokens, context, options) {
 export function tokenFigure(measurement, context) {
   const { measurements } = context, tokenMeasurements = measurements.filter(({ axes }) => axes.join() === "token");
   const flag = tokenMeasurements.find(({ is_flag }) => is_flag);
-  // Of one token, compared with all; a click compares another one.
-  const isCompared = measurements.some(({ axes }) => axes.join() === "token,feature");
   // Flags are outlined on the map beside them.
   if (measurement.is_flag && tokenMeasurements.length > 1) return [];
   const outlined = flag ? range(flag.values.length).filter((token) => flag.values[token] && token >= context.pane.attention.prefix) : [];
@@ -88,7 +87,8 @@ export function tokenFigure(measurement, context) {
     marked: outlined,
     say: (index, cell, value) =>
       `${nameOf(cell)}: ${digits(value)}`,
-    act: isCompared ? (_, cell) => setProbeParameter("query", cell) : null,
+    // Where one token is compared with all, a click compares another one.
+    act: probeParameter(context.probe, ({ name }) => name === "query") ? (_, cell) => setProbeParameter("query", cell) : null,
   });
 }
 
