@@ -256,7 +256,7 @@ METHODS = MethodTable(
             value_attention,
             (_LAYER, _HEAD, _EXCLUDE, _QUERY),
             "Kobayashi et al. 2020, Attention is Not Only a Weight: Analyzing Transformers with Vector Norms",
-            "How much of each token a layer reads: attention to a vector near zero counts for nothing.",
+            "How much of each token a head reads, before the output projection: a vector near zero counts for nothing.",
             reads_values=True,
             computed_by="quick",
         ),
