@@ -105,9 +105,15 @@ def running_browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
         # An empty page keeps its process alive when another page is closed.
         # Playwright evaluates texts, which the page's policy forbids.
-        context = browser.new_context(viewport=DESKTOP, bypass_csp=True, reduced_motion="reduce")
-        context.new_page()
+        new_context(browser, viewport=DESKTOP, bypass_csp=True, reduced_motion="reduce").new_page()
         yield browser
+
+
+def new_context(browser: Browser, **options: Any) -> BrowserContext:
+    """A context of a browser, whose pages wait for as long as only a hang takes."""
+    context = browser.new_context(**options)
+    context.set_default_timeout(1000 * HANG_SECONDS)
+    return context
 
 
 def new_page(browser: Browser) -> Page:

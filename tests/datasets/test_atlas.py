@@ -17,6 +17,7 @@ import pyarrow.parquet as parquet
 import pytest
 from scipy import special, stats
 
+from tests.driver import new_context
 from tests.support.pictures import write_photos
 from tests.support.refusals import check_refusals
 from vitviz import ConfigError, DataError, Model
@@ -147,7 +148,7 @@ def test_the_page_has_everything_inside(browser: Browser, results: Path, written
     numbers = json.loads((written / "atlas" / "atlas.json").read_text())
     assert numbers["heads"]["sink_mass.mass"]["mean"] == atlas.heads["sink_mass.mass"].mean.tolist()
     assert len(list((written / "atlas" / "figures").glob("*.svg"))) == 6
-    context = browser.new_context(color_scheme=look[0], viewport={"width": look[1], "height": 700}, offline=True)
+    context = new_context(browser, color_scheme=look[0], viewport={"width": look[1], "height": 700}, offline=True)
     page, asked = context.new_page(), []
     page.on("request", lambda request: asked.append(request.url))
     page.goto(path.as_uri())

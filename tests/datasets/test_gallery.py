@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 import vitviz
+from tests.driver import new_context
 from tests.support.pictures import write_photos
 from vitviz import ConfigError, Model
 from vitviz.datasets import BatchRequest, MapRequest, read_items, run_batch
@@ -94,7 +95,7 @@ def test_the_page_sorts_finds_and_opens(
 
     page_path = made(make_model(), photos, tmp_path / "out", writers=[_explorers("small", None, None)])
     expected = pictures_in(page_path)
-    context = browser.new_context(color_scheme=look[0], viewport={"width": look[1], "height": 700}, offline=True)
+    context = new_context(browser, color_scheme=look[0], viewport={"width": look[1], "height": 700}, offline=True)
     page, errors = context.new_page(), []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(page_path.as_uri())

@@ -64,6 +64,10 @@ def test_no_test_waits_for_a_short_time() -> None:
     ]
     advice = "wait_until, LoopClock or HANG_SECONDS of tests/support/waiting.py, or the reason as '# short: …'"
     assert not found, f"{', '.join(found)}: a slow machine takes longer; expected {advice}"
+    texts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py")}
+    # Playwright's own limit is half a minute.
+    makers = [name for name, text in texts.items() if re.search(r"browser\.new_(context|page)\(", text)]
+    assert makers == ["driver.py"], "expected new_context of tests/driver.py"
     scripts = [path for path in (ROOT / "tests" / "page").glob("*.js") if "mock.timers" not in path.read_text()]
     assert [path.name for path in scripts if re.search(r"set(Timeout|Interval)\(", path.read_text())] == []
 

@@ -23,6 +23,7 @@ from traitlets import HasTraits
 from traitlets.config import Config
 
 import vitviz
+from tests.driver import new_context
 from tests.support.example import EXAMPLE, ROOT
 from tests.ui.explorer.page_driver import EXPLORER, made
 from vitviz import Analysis, Model
@@ -47,13 +48,14 @@ def analysis(small: Model) -> Analysis:
 @contextmanager
 def notebook_page(browser: Browser, cells: list[str]) -> Iterator[Page]:
     """Outputs of cells below one another, as a notebook shows them; fails on an error, and on any request."""
-    page, wrong = browser.new_page(bypass_csp=True, viewport={"width": 1000, "height": 2200}), list[str]()
+    context = new_context(browser, bypass_csp=True, viewport={"width": 1000, "height": 2200})
+    page, wrong = context.new_page(), list[str]()
     page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("request", lambda sent: None if sent.url.startswith(("data:", "blob:")) else wrong.append(sent.url))
     page.set_content("".join(f"<div class=output>{cell}</div>" for cell in cells))
     yield page
-    page.close()
+    page.context.close()
     assert wrong == []
 
 

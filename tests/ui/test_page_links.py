@@ -23,6 +23,7 @@ from tests.driver import (
     click_patch,
     expect_map,
     first_view,
+    new_context,
     new_page,
     notice,
     open_link,
@@ -65,7 +66,7 @@ def test_a_link_that_is_copied_and_opened_elsewhere_shows_the_same(
     link = panel.locator(".vx-code").inner_text()
     assert link == page.url == page.evaluate("navigator.clipboard.readText()")
     before = shown(page)
-    with browser.new_context(bypass_csp=True, viewport=DESKTOP) as context:
+    with new_context(browser, bypass_csp=True, viewport=DESKTOP) as context:
         other = context.new_page()
         other.goto(link)
         assert shown(other) == before and other.url == link
@@ -141,11 +142,11 @@ def test_a_page_over_plain_http_draws_maps_of_the_server(browser: Browser, cifar
         headers = {name: value for name, value in route.request.headers.items() if not name.startswith(told)}
         route.fulfill(response=route.fetch(url=address, headers=headers))
 
-    with browser.new_context(bypass_csp=True) as context:
+    with new_context(browser, bypass_csp=True) as context:
         page = context.new_page()
         page.route(f"{elsewhere}/**", answer)
         page.goto(f"{elsewhere}/?method=relevance")
-        settle(page, 60)
+        settle(page)
         assert not page.evaluate("isSecureContext")
         check_page(page, Library(cifar.model))
 

@@ -19,6 +19,7 @@ from tests.driver import (
     close_menus,
     downloaded,
     first_view,
+    new_context,
     open_figure,
     open_menu,
     opened_page,
@@ -183,8 +184,8 @@ def test_the_first_key_leads_to_the_picture(browser: Browser, registers: SmallAp
 @pytest.fixture(scope="module")
 def phone(browser: Browser) -> Iterator[BrowserContext]:
     """Of a phone's size, without a mouse."""
-    context = browser.new_context(
-        bypass_csp=True, has_touch=True, is_mobile=True, viewport={"width": 390, "height": 844}
+    context = new_context(
+        browser, bypass_csp=True, has_touch=True, is_mobile=True, viewport={"width": 390, "height": 844}
     )
     yield context
     context.close()
@@ -210,44 +211,43 @@ def test_a_tap_asks_a_long_press_pins_and_the_page_still_scrolls(phone: BrowserC
         settle(page)
         shown, edges = canvas(page), box_of(canvas(page))
 
-        def touch(name: str, row: int, column: int) -> dict[str, float]:
-            """Have a finger on the middle of a patch do something there; returns where that is in the window."""
-            place = patch_position(page, registers.analysis, row, column)
-            point = {"clientX": edges["x"] + place["x"], "clientY": edges["y"] + place["y"]}
-            kind = {"pointerType": "touch", "isPrimary": True, "bubbles": True}
-            shown.evaluate(
-                "(it, [name, event]) => it.dispatchEvent(new PointerEvent(name, event))", [name, point | kind]
-            )
-            return point
+        def touch(*moves: tuple[str, int, int]) -> dict[str, float]:
+            """Have a finger do something on the middles of patches at once; returns where the last is in the window."""
+            kind, events = {"pointerType": "touch", "isPrimary": True, "bubbles": True}, []
+            for name, row, column in moves:
+                place = patch_position(page, registers.analysis, row, column)
+                events.append([name, kind | {"clientX": edges["x"] + place["x"], "clientY": edges["y"] + place["y"]}])
+            act = "it.dispatchEvent(new PointerEvent(name, event))"
+            shown.evaluate(f"(it, events) => {{ for (const [name, event] of events) {act}; }}", events)
+            return {"x": events[-1][1]["clientX"], "y": events[-1][1]["clientY"]}
 
         shown.tap(position=patch_position(page, registers.analysis, 2, 5))
         expect(caption(page)).to_contain_text("Attention from patch (2, 5)")
         expect(page.locator(".vx-pin")).to_have_count(0)
         assert first_view(page)["parameters"] == {"query": [2, 5]}
-        touch("pointerdown", 3, 1)
+        touch(("pointerdown", 3, 1))
         expect(page.locator(".vx-pin")).to_have_text(["patch (3, 1)"])
         # The click that ends it asks for nothing.
-        for name in ("pointerup", "click"):
-            touch(name, 3, 1)
+        touch(("pointerup", 3, 1), ("click", 3, 1))
         assert first_view(page)["parameters"] == {"query": [2, 5]}
         assert shown.evaluate("canvas => getComputedStyle(canvas).touchAction") == "pan-y pinch-zoom"
         assert page.evaluate("document.documentElement.scrollWidth") <= 320
         # Some browsers send no click after a long press; the next tap is heard all the same.
-        touch("pointerdown", 3, 1)
+        touch(("pointerdown", 3, 1))
         expect(page.locator(".vx-pin")).to_have_count(0)
-        touch("pointerup", 3, 1)
+        touch(("pointerup", 3, 1))
         shown.tap(position=patch_position(page, registers.analysis, 1, 1))
         expect(caption(page)).to_contain_text("Attention from patch (1, 1)")
         # A finger that moves asks on its way, and keeps where it ends.
-        touch("pointerdown", 3, 1)
-        for row, column in ((2, 2), (2, 4)):
-            finger = touch("pointermove", row, column)
+        # It moves before its press is a long one.
+        for row, column, moves in ((2, 2, [("pointerdown", 3, 1)]), (2, 4, [])):
+            finger = touch(*moves, ("pointermove", row, column))
             expect(caption(page)).to_contain_text(f"Attention from patch ({row}, {column})")
             # The fingertip hides the square, which is shown above it.
             lens = box_of(page.locator(".vx-lens"))
-            assert lens["y"] + lens["height"] < finger["clientY"]
-            assert lens["x"] <= finger["clientX"] <= lens["x"] + lens["width"]
-        touch("pointerup", 2, 4)
+            assert lens["y"] + lens["height"] < finger["y"]
+            assert lens["x"] <= finger["x"] <= lens["x"] + lens["width"]
+        touch(("pointerup", 2, 4))
         expect(page.locator(".vx-lens")).to_be_hidden()
         assert first_view(page)["parameters"] == {"query": [2, 4]}
 

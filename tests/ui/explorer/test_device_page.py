@@ -29,6 +29,7 @@ from tests.driver import (
     choose_layout,
     choose_other,
     click_patch,
+    new_context,
     settle,
 )
 from tests.support.colour_profiles import gamma_profile
@@ -83,7 +84,7 @@ class Visit(Watched):
     """A page in a context of its own."""
 
     def __init__(self, browser: Browser, address: str, *, is_offline: bool = False) -> None:
-        self.context = browser.new_context(viewport=DESKTOP)
+        self.context = new_context(browser, viewport=DESKTOP)
         self.context.set_offline(is_offline)
         super().__init__(self.context.new_page())
         self.page.goto(address)

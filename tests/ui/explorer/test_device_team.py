@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Page, Route
 from safetensors.torch import save
 
 import vitviz
+from tests.driver import new_context
 from tests.support.device import FOLDER, KINDS, WASM, Kind
 from tests.support.example import ROOT
 from tests.support.long_runs import one_in, share_of
@@ -58,7 +59,7 @@ def numbers(encoded: str) -> torch.Tensor:
 def strict(browser: Browser) -> Iterator[Page]:
     """A page that allows what the network needs and nothing else; whatever it asks for fails its test."""
     files = {"": (PAGE, "text/html"), "page.js": (assets.script("device/team.js") + SCRIPT, "text/javascript")}
-    page, asked = browser.new_page(), []
+    page, asked = new_context(browser).new_page(), []
 
     def answer(route: Route) -> None:
         name = route.request.url.removeprefix(ADDRESS)
@@ -69,7 +70,7 @@ def strict(browser: Browser) -> Iterator[Page]:
     page.route(f"{ADDRESS}**", answer)
     page.goto(ADDRESS)
     yield page
-    page.close()
+    page.context.close()
     assert asked == ["", "page.js"]
 
 

@@ -22,6 +22,7 @@ from tests.driver import (
     choose_layout,
     click_patch,
     first_view,
+    new_context,
     notice,
     open_menu,
     open_panel,
@@ -85,7 +86,7 @@ class Visitor(Watched):
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
     # The page's own policy is in force.
-    with browser.new_context(viewport={"width": 1400, "height": 1000}) as context:
+    with new_context(browser, viewport={"width": 1400, "height": 1000}) as context:
         yield context
 
 
