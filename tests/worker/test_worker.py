@@ -174,6 +174,25 @@ def test_a_child_finds_no_secrets(light: Worker, monkeypatch: pytest.MonkeyPatch
     assert "HF_TOKEN" not in facts["environment"] and facts["no new privileges"]
 
 
+def has_huge_pages() -> bool:
+    """Whether root reads here which pages of others are huge, and the system and its C library give any."""
+    given, version = Path("/sys/kernel/mm/transparent_hugepage/enabled"), os.confstr_names.get("CS_GNU_LIBC_VERSION")
+    library = (os.confstr(version) or "") if version is not None else ""
+    is_given = given.exists() and "[never]" not in given.read_text()
+    return is_given and os.geteuid() == 0 and library.split()[1:] >= ["2.35"]
+
+
+@pytest.mark.skipif(not has_huge_pages(), reason="no huge pages here")
+def test_a_fork_has_few_pages_to_copy(worker: Worker) -> None:
+    """Of small ones, it took twice as long."""
+    worker.start()
+    check_limits(worker)
+    assert worker._server is not None
+    pages = Path(f"/proc/{worker._server[0].pid}/smaps_rollup").read_text()
+    huge, anonymous = (int(pages.partition(f"{name}:")[2].split()[0]) for name in ("AnonHugePages", "Anonymous"))
+    assert huge > anonymous / 4
+
+
 @dataclass
 class Found:
     """What a child that tries everything finds.

@@ -31,9 +31,12 @@ BOOTSTRAP = """import json, sys
 sys.path[:] = json.loads(sys.argv[1])
 from vitviz.worker.child import main
 main(int(sys.argv[2]), sys.argv[3:])"""
-# All that a child finds in its environment. macOS would kill a fork of a process that has loaded its frameworks.
+# All that a child finds in its environment. A fork copies a table of all pages, which are few if they are huge.
+# macOS would kill a fork of a process that has loaded its frameworks.
 ENVIRONMENT = {
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+    "PYTHONMALLOC": "malloc",
     "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES",
 }
 MAX_FACTS_BYTES = 2**16
