@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+import torch
 
 import vitviz.ui.service
 from tests.support.makers import MakeModel
@@ -92,6 +93,21 @@ async def test_work_has_as_many_places_as_there_are() -> None:
     for each in held[:2]:
         assert await asyncio.to_thread(each.begun.wait, HANG_SECONDS)
     assert not held[2].begun.is_set() and len(line) == 3
+    for each in held:
+        each.release.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_work_at_the_same_time_shares_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    counts = list[int]()
+    monkeypatch.setattr(torch, "set_num_threads", counts.append)
+    line, held = Line(places=2), [Held() for _ in range(2)]
+    tasks = list[asyncio.Task[Any]]()
+    for each in held:
+        tasks.append(by("a", line.run(each)))
+        assert await asyncio.to_thread(each.begun.wait, HANG_SECONDS)
+    assert counts == [4, 2]
     for each in held:
         each.release.set()
     await asyncio.gather(*tasks)

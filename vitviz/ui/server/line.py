@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
+import torch
 from gradio.context import LocalContext
 
 from vitviz.attention.memory import enough_memory, release_free_memory
@@ -78,7 +79,9 @@ class _Ticket:
 
 
 class Line:
-    """Places for work; of those who wait, whoever was served longest ago is next. For one event loop.
+    """Places for work, which share torch's processors; of those who wait, whoever was served longest ago is next.
+
+    For one event loop.
 
     Args:
         places: work at once.
@@ -91,6 +94,7 @@ class Line:
     def __init__(self, places: int = 1, *, is_long: bool = False) -> None:
         self._places, self._free, self._niceness = places, places, MAX_NICENESS if is_long else 0
         self.seconds: float | None = None
+        self._processors = torch.get_num_threads()
         self._threads = ThreadPoolExecutor(places, "vitviz-line", _step_back if is_long else None)
         self._waiting, self._numbers = list[_Ticket](), itertools.count()
         # When each visitor was served last, while anybody waits.
@@ -127,6 +131,8 @@ class Line:
 
     def _begin(self, work: Callable[[Report], Result], report: Report) -> Result:
         begun = time.monotonic()
+        # Of this thread. Work at the same time that had all processors would wait for each other's at every step.
+        torch.set_num_threads(max(1, self._processors // (self._places - self._free)))
 
         def report_in_time(step: Step) -> None:
             report(step)
