@@ -95,9 +95,9 @@ def _rule_of_module(module: nn.Module, channels: int) -> PreprocessingRule | Non
     """
     timm = getattr(module, "pretrained_cfg", None)
     if isinstance(timm, Mapping) and timm.get("mean") is not None:
-        rule = _timm_rule(timm, "timm's pretrained_cfg", channels)
-        is_read = timm.get("source") in TIMM_FILES
-        return rule if rule is None or is_read else replace(rule, defaults=STATED_ENTRIES)
+        rule = read_timm_transform(as_sidecars(config={"pretrained_cfg": _as_json(timm)}), channels)
+        defaults = () if timm.get("source") in TIMM_FILES else STATED_ENTRIES
+        return rule and replace(rule, source="timm's pretrained_cfg", defaults=defaults or rule.defaults)
     open_clip = getattr(module, "preprocess_cfg", None)
     if isinstance(open_clip, Mapping) and open_clip.get("mean") is not None:
         image_size = getattr(module, "image_size", None)
@@ -154,11 +154,6 @@ def read_function(function: Callable[..., Any], box: Any, normalisation: str | N
     if box is not None:
         raise ConfigError(f"box: the preprocessing, {describe(function)}, states itself what it shows; expected no box")
     return known
-
-
-def _timm_rule(values: Mapping[str, Any], source: str, channels: int) -> PreprocessingRule | None:
-    rule = read_timm_transform(as_sidecars(config={"pretrained_cfg": _as_json(values)}), channels)
-    return None if rule is None else replace(rule, source=source)
 
 
 def _as_json(values: Mapping[str, Any]) -> dict[str, Any]:

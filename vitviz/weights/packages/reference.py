@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -112,22 +111,16 @@ def package_errors(name: str, failure: str) -> Iterator[None]:
 
 @contextmanager
 def restore_state() -> Iterator[None]:
-    """Prevent downloads, and afterwards restore random numbers, warnings, logging and the hub's switch."""
+    """Prevent downloads and warnings, and afterwards restore random numbers and the hub's switch."""
     from huggingface_hub import constants
 
-    root = logging.getLogger()
-    handlers, disabled = root.handlers[:], root.manager.disable
     offline = constants.HF_HUB_OFFLINE
-    logging.disable(logging.CRITICAL)
     constants.HF_HUB_OFFLINE = True
     try:
         with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(disabled)
-        # logging.warning() adds a handler to a root logger without one.
-        root.handlers[:] = handlers
         constants.HF_HUB_OFFLINE = offline
 
 

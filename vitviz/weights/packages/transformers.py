@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -63,8 +62,7 @@ def _preprocess(folder: Path | None, channels: int, image: Image.Image) -> torch
     from transformers import AutoImageProcessor
 
     # transformers selects the class: one with torchvision, if that is installed.
-    with _silence():
-        processor = AutoImageProcessor.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    processor = AutoImageProcessor.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     inputs = processor(as_mode(image, channels), return_tensors="pt")
     pixels = torch.as_tensor(inputs["pixel_values"])
     if "spatial_shapes" not in inputs:
@@ -89,11 +87,10 @@ def _load(folder: Path, size: Size | None, ignore: Sequence[str] | None) -> Refe
     cls = _model_class(folder)
     # A folder's `auto_map`, which names code of its own, is never read: the class is one of transformers.
     options = {"local_files_only": True, "weights_only": True, "use_safetensors": None if ignore is None else True}
-    with _silence():
-        model, report = cls.from_pretrained(folder, **options, output_loading_info=True)
-        if report["missing_keys"] and all("pooler." in key for key in report["missing_keys"]):
-            # A pooler without weights in the file would be random.
-            model, report = cls.from_pretrained(folder, **options, output_loading_info=True, add_pooling_layer=False)
+    model, report = cls.from_pretrained(folder, **options, output_loading_info=True)
+    if report["missing_keys"] and all("pooler." in key for key in report["missing_keys"]):
+        # A pooler without weights in the file would be random.
+        model, report = cls.from_pretrained(folder, **options, output_loading_info=True, add_pooling_layer=False)
     if missing := sorted(report["missing_keys"]):
         raise CheckpointError(f"{folder.name}: transformers finds no {listing(missing)} for its {cls.__name__}")
     surplus = sorted(report["unexpected_keys"])
@@ -136,20 +133,6 @@ def _find_model_class(name: str, model_type: Any) -> Any:
     # This module belongs to transformers; nothing that a folder names is imported.
     module = transformers.CONFIG_MAPPING[model_type].__module__.replace(".configuration_", ".modeling_")
     return getattr(importlib.import_module(module), name, None)
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Silence the progress bar of loading."""
-    from transformers.utils import logging
-
-    had_bar = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if had_bar:
-            logging.enable_progress_bar()
 
 
 PACKAGE = Package(
