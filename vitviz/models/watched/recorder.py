@@ -124,9 +124,8 @@ class _Recorder(TorchDispatchMode):
         return source
 
     def _constant(self, tensor: torch.Tensor) -> Constant:
-        number = self._numbers.get(id(tensor))
-        if number is None:
-            number = self._numbers[id(tensor)] = len(self.constants)
+        number = self._numbers.setdefault(id(tensor), len(self.constants))
+        if number == len(self.constants):
             self.constants.append(tensor)
         return Constant(number)
 

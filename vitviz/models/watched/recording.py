@@ -152,11 +152,8 @@ def joint_bias(biases: list[torch.Tensor | None]) -> torch.Tensor | None:
     if all(bias is not None and bias.shape == first.shape and torch.equal(bias, first) for bias in biases):
         return first[None].clone()
     heads = max(len(bias) for bias in biases if bias is not None)
-    joint = first.new_zeros(len(biases), heads, *first.shape[1:])
-    for layer, bias in enumerate(biases):
-        if bias is not None:
-            joint[layer] = bias
-    return joint
+    shape = (heads, *first.shape[1:])
+    return torch.stack([(first.new_zeros(1, 1, 1) if bias is None else bias).expand(shape) for bias in biases])
 
 
 def pooling_weights(call: AttentionCall, verified: VerifiedModule) -> torch.Tensor:
