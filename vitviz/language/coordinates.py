@@ -16,6 +16,8 @@ from vitviz.language.prompts import Prompt
 
 # The most ramps along a side, and the fewest pixels of each: a ramp has 256 levels.
 MAX_RAMPS, MIN_RAMP_PX = 8, 96
+# The most numbers of an input whose places are measured; of more, every third, fifth or seventh, and so on.
+MAX_NUMBERS = 2**20
 # The least change of an input between a black and a white picture.
 MIN_CHANGE = 1e-3
 # The most by which grey may lie off the middle of black and white, relative to their difference.
@@ -53,6 +55,12 @@ class PictureInputs:
         return cls(structure, tuple(leaves), places)
 
     @property
+    def sample(self) -> slice:
+        """The numbers whose places are measured: by an odd step, so that they are of all columns of a patch."""
+        size = sum(self.leaves[place].numel() for place in self.places)
+        return slice(None, None, 2 * (size // (2 * MAX_NUMBERS) + (size > MAX_NUMBERS)) + 1)
+
+    @property
     def flat(self) -> torch.Tensor:
         """``"number"``, of all inputs of a picture."""
         return self.read(self.leaves)
@@ -72,7 +80,7 @@ class PictureInputs:
 
 @dataclass(frozen=True, eq=False)
 class Coordinates:
-    """Where the numbers of an input come from in one picture.
+    """Where the sampled numbers of an input come from in one picture.
 
     Args:
         x, y: ``"number"``, in pixels of the picture from its top left corner.
@@ -96,14 +104,15 @@ def measure_coordinates(prompt: Prompt, inputs: PictureInputs, picture: int) -> 
         shown = np.broadcast_to(levels, (height, width)).round().astype(np.uint8)
         painted = Image.fromarray(shown).convert("RGB")
         pictures = [painted if number == picture else each for number, each in enumerate(prompt.pictures)]
-        return inputs.read(tree_flatten(prompt.inputs(pictures))[0]).float().cpu()
+        return inputs.read(tree_flatten(prompt.inputs(pictures))[0])[inputs.sample].float()
 
     black = read(np.zeros((1, 1)))
-    reach = read(np.full((1, 1), 255.0)) - black
+    reach = read(np.full((1, 1), 255.0)).sub_(black)
     is_painted = reach.abs() > MIN_CHANGE
     reach[~is_painted] = 1
-    grey = (read(np.full((1, 1), 128.0)) - black) / reach
-    if bool(((grey - 128 / 255).abs() > NONLINEAR)[is_painted].any()):
+    # In place, since an input may have millions of numbers.
+    grey = read(np.full((1, 1), 128.0)).sub_(black).div_(reach).sub_(128 / 255).abs_()
+    if bool((grey > NONLINEAR)[is_painted].any()):
         raise ConfigError("its processor changes colours by what the picture shows: no ramp tells places")
 
     def axis(length: int, shape: tuple[int, int]) -> torch.Tensor:
@@ -112,7 +121,7 @@ def measure_coordinates(prompt: Prompt, inputs: PictureInputs, picture: int) -> 
         centres = (np.arange(length) + 0.5).reshape(shape)
         for start in range(0, length, step):
             size = min(step, length - start)
-            total += (read(255 * np.clip((centres - start) / size, 0, 1)) - black) / reach * size
+            total += read(255 * np.clip((centres - start) / size, 0, 1)).sub_(black).div_(reach).mul_(size)
         return total
 
     return Coordinates(axis(width, (1, -1)), axis(height, (-1, 1)), is_painted)

@@ -57,7 +57,7 @@ def measure_places(prompt: Prompt, inputs: PictureInputs, call: int) -> list[Tok
     Raises:
         ConfigError: the tokens stand for no parts of their own, or the places cannot be measured.
     """
-    owner, is_owned = _owners(*_program(prompt, inputs, call), inputs.flat.to(prompt.model.device))
+    owner, is_owned = _owners(*_program(prompt, inputs, call), inputs)
     found = []
     for picture in range(len(prompt.pictures)):
         coordinates = measure_coordinates(prompt, inputs, picture)
@@ -91,8 +91,10 @@ def _program(prompt: Prompt, inputs: PictureInputs, call: int) -> tuple[Program,
     return Program(recorder.steps, recorder.constants, keys, list(range(1, len(recorder.steps)))), attention
 
 
-def _owners(program: Program, attention: Sequence[Attention], flat: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The token to which each number of the picture leads, and whether it leads to one.
+def _owners(
+    program: Program, attention: Sequence[Attention], inputs: PictureInputs
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The token to which each sampled number of the picture leads, and whether it leads to one.
 
     The gradient of the sum of some tokens is not zero where one of them is reached. Tokens are summed by the digits of
     their numbers, and by those of the count of their zeros: of a number that reaches two tokens, these digits
@@ -108,7 +110,7 @@ def _owners(program: Program, attention: Sequence[Attention], flat: torch.Tensor
     *before, last = attention
     hooks: dict[int, Hook] = {each.step: cut for each in before}
     with torch.enable_grad():
-        leaf = flat.clone().requires_grad_()
+        leaf = inputs.flat.to(program.constants[0].device).requires_grad_()
         [keys] = program.run({PICTURE: leaf}, [program.output], hooks)
         # A product of its own takes them with the features first.
         tokens = keys.movedim(-2 if last.is_fused or last.is_flipped else -1, 0).flatten(1)
@@ -123,31 +125,23 @@ def _owners(program: Program, attention: Sequence[Attention], flat: torch.Tensor
 
         def reached(is_summed: torch.Tensor) -> torch.Tensor:
             chosen = torch.where(is_summed.to(scores.device), scores, 0).sum()
-            return (torch.autograd.grad(chosen, leaf, retain_graph=True)[0] != 0).cpu()
+            return (torch.autograd.grad(chosen, leaf, retain_graph=True)[0][inputs.sample] != 0).cpu()
 
-        owner, check = (torch.zeros(leaf.shape, dtype=torch.int32) for _ in range(2))
-        is_reached = torch.zeros(leaf.shape, dtype=torch.bool)
-        for digit in range(digits):
-            hit = reached((numbers >> digit & 1) == 1)
-            owner |= hit.int() << digit
-            is_reached |= hit
-        for digit in range(digits.bit_length()):
-            hit = reached((zeros >> digit & 1) == 1)
-            check |= hit.int() << digit
-            is_reached |= hit
-    is_alone = zeros[owner.clamp(max=len(zeros) - 1).long()].int() == check
-    if bool((is_reached & ~is_alone).any()):
-        share = float((is_reached & ~is_alone).sum() / is_reached.sum())
-        if share == 1:
-            raise ConfigError(QUERY_TOKENS)
-        raise ConfigError(f"{share:.0%} of its input leads to several tokens at once, as where patches overlap")
-    if not bool(is_reached.any()):
+        codes, read = numbers | zeros << digits, torch.zeros(leaf[inputs.sample].shape, dtype=torch.int32)
+        for digit in range(digits + digits.bit_length()):
+            read.add_(reached((codes >> digit & 1) == 1), alpha=1 << digit)
+    is_reached, owner = read != 0, (read & (1 << digits) - 1).clamp_(max=len(codes) - 1)
+    is_shared = codes.int()[owner] != read
+    share = float((is_reached & is_shared).sum() / is_reached.sum().clamp(min=1))
+    if share == 1 or not bool(is_reached.any()):
         raise ConfigError(QUERY_TOKENS)
-    return owner.long(), is_reached
+    if share:
+        raise ConfigError(f"{share:.0%} of its input leads to several tokens at once, as where patches overlap")
+    return owner, is_reached
 
 
 def _boxes(owner: torch.Tensor, is_used: torch.Tensor, coordinates: Coordinates, size: tuple[int, int]) -> TokenBoxes:
-    index, at = owner[is_used].unique(return_inverse=True)
+    index, at = owner[is_used].long().unique(return_inverse=True)
     if not len(index):
         raise ConfigError(QUERY_TOKENS)
     edges = []

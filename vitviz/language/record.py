@@ -33,7 +33,7 @@ class _FirstCall:
         # Windows are an encoder's.
         if len(call.queries) > 1:
             return cls(call.queries.new_zeros(0, 1, 0), call.keys.new_zeros(0))
-        return cls(checked_weights(call)[:, -queries:].clone(), _ranges(call.keys[0]))
+        return cls(checked_weights(call, queries), _ranges(call.keys[0]))
 
     def row(self, heads: int) -> torch.Tensor | None:
         """The weights of the last token, ``"head key"``; None if they are not of so many heads."""
@@ -169,16 +169,16 @@ class Recorder:
         self._step, self._place = self._step + 1, 0
 
 
-def checked_weights(call: AttentionCall) -> torch.Tensor:
-    """The weights ``"head query key"`` of a call of one sequence, after a comparison with its output.
+def checked_weights(call: AttentionCall, count: int = MAX_QUERIES) -> torch.Tensor:
+    """The weights ``"head query key"`` of the last queries of a call of one sequence, compared with its output.
 
     Raises:
         ConfigError: a number differs.
     """
-    keys, bias = precise(call.keys[0]), call.bias
-    bias = None if bias is None else bias.expand(*call.queries.shape[:-1], call.key_count)[0]
-    weights = _softmax(call.queries[0], keys, call.scale, bias)
-    expected = precise(call.output[0])
+    bias = call.bias
+    bias = None if bias is None else bias.expand(*call.queries.shape[:-1], call.key_count)[0, :, -count:]
+    weights = _softmax(call.queries[0, :, -count:], call.keys[0], call.scale, bias)
+    expected = precise(call.output[0, :, -count:])
     difference = float((weights @ precise(call.values[0]) - expected).abs().max())
     bound = TOLERANCES.get(call.output.dtype, 1e-5) * max(1.0, float(expected.abs().max()))
     # The negated comparison refuses NaN, too.
