@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
 import torch
+from PIL import Image
 
 from vitviz.errors.arguments import integer_or_none, named_arguments
 from vitviz.errors.arguments import word as one_of
@@ -14,7 +16,9 @@ from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import MethodError, QueryError
 from vitviz.errors.messages import describe
 from vitviz.errors.number_text import percent
+from vitviz.language.generation import generate
 from vitviz.language.maps import PictureGrid
+from vitviz.language.passes import flow
 from vitviz.language.prompts import Prompt
 from vitviz.language.reading import Reading, rank_heads
 from vitviz.language.record import Layer
@@ -24,6 +28,8 @@ from vitviz.visualization.heatmaps import Heatmap
 Whole = Literal["picture", "everything"]
 WHOLES: tuple[Whole, ...] = ("picture", "everything")
 AnyWord = Word | int | str
+# The most by which the probability of a word may differ in a second pass.
+SAME_PROBABILITY = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +42,8 @@ class Answer(AttributeAdvice):
         words: that these make.
         layers: the attention of the layers that read the picture.
         grids: of each picture.
+        kinds: for each of the decoder's calls of attention in a step, whether it reads an encoder's tokens.
+        skipped: number of the calls before them in the first step.
 
     >>> answer = vitviz.ask("cat.jpg", "what is this", writer)
     >>> answer.attention(0).values.shape
@@ -47,6 +55,8 @@ class Answer(AttributeAdvice):
     words: tuple[Word, ...] = field(repr=False)
     layers: tuple[Layer, ...] = field(repr=False)
     grids: tuple[PictureGrid, ...] = field(repr=False)
+    kinds: tuple[bool, ...] = field(repr=False)
+    skipped: int = field(repr=False)
 
     @property
     def text(self) -> str:
@@ -138,6 +148,95 @@ class Answer(AttributeAdvice):
             f"{'the picture' if len(self.grids) == 1 else f'picture {picture}'}"
         )
         return self.grids[picture].heatmap(row, "share of the attention", description)
+
+    @named_arguments(MethodError)
+    def rollout(self, word: AnyWord, *, picture: int = 0) -> Heatmap:
+        """What of a picture flows to a word through the attention of all layers, by a second pass.
+
+        Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers", with the mean of the heads: :func:`flow`.
+
+        Raises:
+            QueryError: there is no such word or picture.
+            MethodError: the word is not as probable again, or attention is not that of torch's kernel.
+        """
+        found = find_word(self.words, word)
+        values = self._flow(found, {step: {} for step in found.steps}, False)
+        return self._map(values, picture, "share of the rollout", f"Rollout from {found.text!r}, all layers")
+
+    @named_arguments(MethodError)
+    def relevance(self, word: AnyWord, *, against: str | None = None, picture: int = 0) -> Heatmap:
+        """What of a picture raises a word, through the attention of all layers and its gradients, by a second pass.
+
+        Chefer et al. 2021, "Generic Attention-model Explainability for Interpreting Bi-Modal and Encoder-Decoder
+        Transformers": :func:`flow`. The score is the logit of the word's tokens.
+
+        Args:
+            word: its place, its text, or itself.
+            against: another word in its place, whose logit is subtracted: what speaks for the one and not the other.
+                Of words of several tokens, their first ones.
+            picture: of several, from 0.
+
+        Raises:
+            QueryError: there is no such word or picture.
+            MethodError: the word is not as probable again, or attention is not that of torch's kernel.
+        """
+        found = find_word(self.words, word)
+        asked = {step: {self.tokens[step].number: 1.0} for step in found.steps}
+        if against is not None:
+            step = found.steps[0]
+            asked = {step: {self.tokens[step].number: 1.0, self.prompt.model.ids(against)[0]: -1.0}}
+        values = self._flow(found, asked, True)
+        contrast = "" if against is None else f" and not {against!r}"
+        return self._map(values, picture, "relevance", f"Relevance for {found.text!r}{contrast}, all layers")
+
+    @named_arguments(MethodError)
+    def hiding(self, word: AnyWord, patches: Sequence[tuple[int, int]], *, picture: int = 0) -> float:
+        """The probability of a word where patches of a picture are painted in its mean colour, by a second pass.
+
+        Zeiler & Fergus 2014, "Visualizing and Understanding Convolutional Networks". The words before it stay.
+
+        Args:
+            word: its place, its text, or itself; ``word.probability`` is that with the whole picture.
+            patches: ``(row, column)`` of the cells of the picture's maps.
+            picture: of several, from 0.
+
+        Raises:
+            QueryError: there is no such word, picture or patch.
+            MethodError: the word is not as probable again with the whole picture.
+        """
+        found, grid = find_word(self.words, word), self.grids[self._picture(picture)]
+        self._check(found, self._written(found, self.prompt.pictures))
+        pictures = list(self.prompt.pictures)
+        pictures[picture] = grid.painted(patches)
+        return self._probability(found, self._written(found, pictures))
+
+    def _written(self, word: Word, pictures: Sequence[Image.Image]) -> torch.Tensor:
+        """The logits of the same text up to a word, with other pictures."""
+        prompt, ids = self.prompt, [token.number for token in self.tokens[: word.steps[-1] + 1]]
+        return generate(prompt.model.module, prompt.moved(prompt.inputs(pictures)), 0, ids).logits
+
+    def _flow(self, word: Word, asked: dict[int, dict[int, float]], is_relevance: bool) -> torch.Tensor:
+        ids = [token.number for token in self.tokens[: word.steps[-1] + 1]]
+        inputs, module = self.prompt.moved(self.prompt.inputs()), self.prompt.model.module
+        values, logits = flow(module, inputs, ids, self.kinds, self.skipped, asked, is_relevance)
+        self._check(word, logits)
+        return values
+
+    def _probability(self, word: Word, logits: torch.Tensor) -> float:
+        chosen = [logits[step].softmax(-1)[self.tokens[step].number] for step in word.steps]
+        return float(torch.stack(chosen).double().prod())
+
+    def _check(self, word: Word, logits: torch.Tensor) -> None:
+        again = self._probability(word, logits)
+        if not abs(again - word.probability) <= SAME_PROBABILITY:
+            raise MethodError(
+                f"{word.text!r} was written with probability {word.probability:.6f}, and has {again:.6f} in a second "
+                "pass: nothing can be said of what the first computed"
+            )
+
+    def _map(self, values: torch.Tensor, picture: int, quantity: str, description: str) -> Heatmap:
+        grid = self.grids[self._picture(picture)]
+        return grid.heatmap(values[grid.tokens.index], quantity, description)
 
     def _on_picture(self, word: AnyWord, picture: int) -> torch.Tensor:
         """The attention on the tokens of a picture, ``"layer head token"``."""

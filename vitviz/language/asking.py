@@ -71,7 +71,7 @@ def ask(
     check_state(model.module)
     several = isinstance(image, list | tuple)
     prompt = Prompt.of(model, [open_image(each) for each in (image if several else [image])], question)  # type: ignore
-    ids = None if text is None else _ids(model, text)
+    ids = None if text is None else model.ids(text)
     with observation_errors(model.name):
         inputs = PictureInputs.of(prompt)
         generation, recorder = _record(prompt, inputs, limit, ids)
@@ -80,7 +80,8 @@ def ask(
         places = measure_places(prompt, inputs, first)
     tokens = tokens_of(generation, model.tokenizer)
     grids = tuple(PictureGrid(*each) for each in zip(prompt.pictures, places, strict=True))
-    return Answer(prompt, tokens, words_of(tokens, model.tokenizer), layers, grids)
+    kinds, skipped = tuple(each.is_cross for each in recorder.layers), recorder.first_calls - len(recorder.layers)
+    return Answer(prompt, tokens, words_of(tokens, model.tokenizer), layers, grids, kinds, skipped)
 
 
 def _record(
@@ -121,12 +122,3 @@ def _check_count(module: Any, calls: int) -> None:
             f"attention was seen in {calls} places of its {layers} layers: the others pass on what they read in "
             "another way; expected one that decodes with attention alone"
         )
-
-
-def _ids(model: LanguageModel, text: str) -> tuple[int, ...]:
-    if model.tokenizer is None:
-        raise MethodError(f"text: {model.name}'s tokenizer is not known; expected vitviz.load(…, tokenizer=tokenizer)")
-    ids = tuple(model.tokenizer.encode(text, add_special_tokens=False))
-    if not ids:
-        raise MethodError("text: it has no token; expected what the network has to write")
-    return ids

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from PIL import Image
 
 from vitviz.attention.token_map import TokenMap
+from vitviz.errors.arguments import pairs
+from vitviz.errors.kinds import QueryError
 from vitviz.images.geometry import Geometry
 from vitviz.language.places import TokenBoxes
 from vitviz.visualization.heatmaps import Heatmap
@@ -39,6 +43,22 @@ class PictureGrid:
         domain = (-math.inf if signed else 0.0, math.inf)
         token_map = TokenMap(cells, {}, quantity, description, domain, signed)
         return Heatmap(token_map, self.image, Geometry(*self.image.size, self.box, *cells.shape))
+
+    def painted(self, patches: Sequence[tuple[int, int]]) -> Image.Image:
+        """The picture with cells ``(row, column)`` in its mean colour.
+
+        Raises:
+            QueryError: there is no such cell.
+        """
+        image, (rows, columns) = self.image.copy(), self.shape
+        geometry = Geometry(*self.image.size, self.box, rows, columns)
+        red, green, blue = np.asarray(self.image).mean((0, 1)).round().astype(int).tolist()
+        for row, column in pairs("patches", patches, "row and column", QueryError):
+            if not (0 <= row < rows and 0 <= column < columns):
+                raise QueryError(f"patch {(row, column)}: this picture has (0, 0) to ({rows - 1}, {columns - 1})")
+            left, top, right, bottom = map(round, geometry.patch_rectangle(row, column, rows, columns))
+            image.paste((red, green, blue), (left, top, right, bottom))
+        return image
 
     @property
     def shape(self) -> tuple[int, int]:

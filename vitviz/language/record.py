@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 
 from vitviz.attention.precision import precise
+from vitviz.attention.softmax import attention_weights
 from vitviz.errors.kinds import ConfigError
 from vitviz.models.watched.calls import AttentionCall
 from vitviz.models.watched.replay import TOLERANCES
@@ -86,7 +87,7 @@ class Layer:
             self._asked.clear()
         bias = call.bias
         if bias is not None:
-            bias = bias.expand(*call.queries.shape[:-1], call.key_count)[0].flatten(0, 1)
+            bias = bias.expand(*call.queries.shape[:-1], call.key_count)[0].flatten(0, 1)[:, None]
             bias = bias[:1].clone() if bool((bias == bias[:1]).all()) else bias.clone()
         self._keys, self._scale = keys, call.scale
         # Of one token, several queries are heads that share a key.
@@ -110,7 +111,7 @@ class Layer:
             return self._rows[step]
         query, bias, count = self._asked[step]
         keys = precise(self._keys[:, :count]).repeat_interleave(len(query) // len(self._keys), 0)
-        return _softmax(query[:, None], keys, self._scale, bias)[:, 0]
+        return attention_weights(precise(query)[:, None], keys, self._scale, bias)[:, 0]
 
     def offset(self, step: int) -> int:
         """Number of the first tokens that a sliding window has dropped."""
@@ -177,7 +178,7 @@ def checked_weights(call: AttentionCall, count: int = MAX_QUERIES) -> torch.Tens
     """
     bias = call.bias
     bias = None if bias is None else bias.expand(*call.queries.shape[:-1], call.key_count)[0, :, -count:]
-    weights = _softmax(call.queries[0, :, -count:], call.keys[0], call.scale, bias)
+    weights = attention_weights(precise(call.queries[0, :, -count:]), precise(call.keys[0]), call.scale, bias)
     expected = precise(call.output[0, :, -count:])
     difference = float((weights @ precise(call.values[0]) - expected).abs().max())
     bound = TOLERANCES.get(call.output.dtype, 1e-5) * max(1.0, float(expected.abs().max()))
@@ -188,12 +189,6 @@ def checked_weights(call: AttentionCall, count: int = MAX_QUERIES) -> torch.Tens
             f"what the network computed by {difference:.2g}; expected at most {bound:.1g}"
         )
     return weights
-
-
-def _softmax(queries: torch.Tensor, keys: torch.Tensor, scale: float, bias: torch.Tensor | None) -> torch.Tensor:
-    scores = precise(queries) @ precise(keys).mT * scale
-    bias = None if bias is None else precise(bias)
-    return (scores if bias is None else scores + bias.view(-1, *scores.shape[1:])).softmax(-1)
 
 
 def _ranges(keys: torch.Tensor) -> torch.Tensor:

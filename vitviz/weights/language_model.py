@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from vitviz.errors.attributes import AttributeAdvice
-from vitviz.errors.kinds import ConfigError
+from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.errors.messages import describe
 from vitviz.models.watched.state import check_device, check_state, device_of
 
@@ -38,8 +38,9 @@ class LanguageModel(AttributeAdvice):
 
     def __post_init__(self) -> None:
         if not callable(getattr(self.module, "generate", None)):
-            expected = "expected a generative model of transformers, which has generate()"
-            raise ConfigError(f"{self.name}: processor: of a model that writes alone; {expected}")
+            raise ConfigError(
+                f"{self.name}: processor: expected a model of transformers that writes, which has generate()"
+            )
         if not callable(self.processor):
             raise ConfigError(f"processor: {describe(self.processor)} found; expected that of AutoProcessor")
         check_state(self.module)
@@ -53,10 +54,21 @@ class LanguageModel(AttributeAdvice):
         module = unwrap(module)
         if device is not None:
             check_device(module, torch.device(device))
-        own = getattr(processor, "tokenizer", None)
-        return cls(module_name(module), module, processor, own if tokenizer is None else tokenizer)
+        tokenizer = getattr(processor, "tokenizer", None) if tokenizer is None else tokenizer
+        return cls(module_name(module), module, processor, tokenizer)
 
     @property
     def device(self) -> torch.device:
         """The device of the module's weights."""
         return device_of(self.module)
+
+    def ids(self, text: str) -> tuple[int, ...]:
+        """Numbers of the tokens of a text that it is to write.
+
+        Raises:
+            MethodError: its tokenizer is not known, or the text is empty.
+        """
+        ids = () if self.tokenizer is None else tuple(self.tokenizer.encode(text, add_special_tokens=False))
+        if not ids:
+            raise MethodError(f"text {text!r}: no token of a known tokenizer; expected load(…, tokenizer=tokenizer)")
+        return ids
