@@ -180,7 +180,7 @@ def gemma3() -> Made:
     kinds = ["sliding_attention", "sliding_attention", "full_attention"]
     config = hf.Gemma3Config(
         vision_config=hf.SiglipVisionConfig(**VISION, vision_use_head=False),
-        text_config=hf.Gemma3TextConfig(**TEXT, sliding_window=12, layer_types=kinds),
+        text_config=hf.Gemma3TextConfig(**TEXT, sliding_window=10, layer_types=kinds),
         mm_tokens_per_image=4,
         image_token_index=words.image_token_id,
         boi_token_index=words.boi_token_id,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import numpy as np
@@ -12,34 +11,30 @@ import torch.nn.functional as F
 from PIL import Image
 from torch.overrides import TorchFunctionMode
 
-import vitviz
-from tests.language.families import FAMILIES, REFUSED, make
+from tests.language.families import FAMILIES, REFUSED
+from tests.language.table import PAGE, PIXELS, WORDS, asked, refused_row, row
 from tests.support.comparison import closeness
 from vitviz import Answer, ConfigError
+from vitviz.language import Word
 
 pytestmark = [
     pytest.mark.parity,
     # transformers' image processors on Pillow.
     pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"),
 ]
-WORDS, SQUARES, SIDE = 4, 6, 14
+SQUARES, SIDE = 6, 14
+TABLE = PAGE.read_text(encoding="utf-8")
 # Pixels by which an edge is off, and by which resampling reaches further.
 OFF, REACH = 3, 15
 close = closeness(tolerance=1e-5)
-PIXELS = np.random.default_rng(0).integers(0, 255, (190, 310, 3), dtype=np.uint8)
-
-
-def asked(name: str) -> tuple[Any, Any, Answer]:
-    if name == "smolvlm" and importlib.util.find_spec("num2words") is None:
-        pytest.skip("its processor needs num2words")
-    module, processor, question = make(name)
-    model = vitviz.load(module, processor=processor)
-    return module, model, vitviz.ask(Image.fromarray(PIXELS), question, model, max_new_tokens=WORDS)
 
 
 @pytest.mark.parametrize("name", [name for name in FAMILIES if name not in REFUSED])
 def test_attention_is_that_of_eager_and_places_are_those_of_repainted_squares(name: str) -> None:
-    module, _, answer = asked(name)
+    if name == "smolvlm":
+        pytest.importorskip("num2words")
+    module, answer = asked(name)
+    assert row(module, answer) in TABLE
     found, inputs = [token.number for token in answer.tokens], answer.prompt.inputs()
     check_places(module, answer)
     options = {"max_new_tokens": WORDS, "do_sample": False, "return_dict_in_generate": True}
@@ -50,6 +45,7 @@ def test_attention_is_that_of_eager_and_places_are_those_of_repainted_squares(na
     assert found == plain.sequences[0, -WORDS:].tolist() == eager.sequences[0, -WORDS:].tolist()
     is_cross = answer.layers[0].is_cross
     steps = (is_cross and getattr(eager, "cross_attentions", None)) or eager.attentions
+    check_all_tokens(answer, steps, is_cross)
     for step in range(WORDS):
         matrices = [each for each in steps[step] if not is_cross or each.shape[-1] == answer.layers[0].prompt]
         for layer, matrix in zip(answer.layers, matrices, strict=True):
@@ -59,6 +55,15 @@ def test_attention_is_that_of_eager_and_places_are_those_of_repainted_squares(na
             # Another head would be noticed.
             assert matrix[0, :, -1].std(0).max() > 1e-3
             close(weights, matrix[0, :, -1, -weights.shape[-1] :])
+
+
+def check_all_tokens(answer: Answer, steps: Any, is_cross: bool) -> None:
+    """The attention to all tokens, of which a sliding window has dropped the first ones."""
+    for step in range(0 if is_cross else WORDS):
+        for number, matrix in enumerate(steps[step]):
+            expected = matrix[0, :, -1]
+            dropped = steps[0][number].shape[-1] + step - expected.shape[-1]
+            close(answer.weights(Word("", (step,), 1.0), number), F.pad(expected, (dropped, 0)))
 
 
 class Local(TorchFunctionMode):
@@ -123,5 +128,6 @@ def check_places(module: Any, answer: Answer) -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_query_tokens_are_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=REFUSED[name]):
+    with pytest.raises(ConfigError, match=REFUSED[name]) as found:
         asked(name)
+    assert refused_row(found.value) in TABLE

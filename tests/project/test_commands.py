@@ -22,6 +22,7 @@ pytestmark = pytest.mark.slow
 # The beginning of a command, or an option of it, and the reason not to run it here.
 NOT_RUN = {
     "app": "serves until it is ended: tests/driver.py starts it",
+    "ask": "a network of yours: tests/cli/test_ask.py asks one",
     "train": "takes minutes: tests/training trains, tests/cli runs the command",
     "--checkpoint dino_vits16": "downloads: tests/weights/test_zoo.py opens it from a stand-in of the hub",
     "--checkpoint hf:": "downloads: tests/weights opens such names from a stand-in of the hub",

@@ -252,6 +252,7 @@ EXTRAS = {
     "transformers": ({"transformers"}, "weights/packages/transformers.py"),
     "verify": ({"open_clip", "timm", "torchvision", "transformers"}, "weights/packages"),
     "video": ({"av"}, "video/facts.py"),
+    "vlm": ({"transformers"}, "cli/asking.py"),
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 
 from vitviz.attribution import METHODS
+from vitviz.cli.declarations_of_asking import ask_command
 from vitviz.cli.declarations_of_training import training_commands
 from vitviz.cli.grammar import Command, box_corners, map_request, size, write
 from vitviz.cli.options import (
@@ -206,6 +207,7 @@ def commands() -> list[Command]:
             epilog="probes:\n"
             + "\n".join(f"  {record.name:<20} {record.interpretation}" for record in PROBES.values()),
         ),
+        ask_command(),
         command(
             "batch",
             "analyse a folder, a list or an archive of images, and keep the results",

@@ -27,6 +27,8 @@ from vitviz.visualization.heatmaps import Heatmap
 
 Whole = Literal["picture", "everything"]
 WHOLES: tuple[Whole, ...] = ("picture", "everything")
+# Methods of an answer that need a word alone.
+WORD_MAPS = ("attention", "relevance", "rollout")
 AnyWord = Word | int | str
 # The most by which the probability of a word may differ in a second pass.
 SAME_PROBABILITY = 1e-4

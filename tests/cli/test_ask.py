@@ -1,0 +1,54 @@
+"""What the command says and draws of an answer is the library's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import vitviz
+from tests.language.families import make
+from tests.support.example import ROOT
+from vitviz.cli.command import main
+
+pytestmark = [pytest.mark.parity, pytest.mark.slow]
+PICTURE = ROOT / "assets/coffee.jpg"
+ASK = ["ask", str(PICTURE), "what is this"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    module, processor, _ = make("llava")
+    folder = tmp_path_factory.mktemp("llava")
+    module.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return folder
+
+
+def test_the_command_draws_a_panel_for_each_word_of_the_answer(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module, processor, _ = make("llava")
+    model = vitviz.load(module, processor=processor)
+    answer = vitviz.ask(PICTURE, "what is this", model, text="a cat")
+    options = ["--model", str(folder), "--text", "a cat", "--map", "relevance"]
+    assert main([*ASK, *options, "-o", str(tmp_path / "words.png"), "--quiet"]) == 0
+    assert capsys.readouterr().out.split()[:3] == ["a", "cat", "a"]
+    with Image.open(tmp_path / "words.png") as picture:
+        assert picture.width > 2 * picture.height
+    assert main([*ASK, *options, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [word["text"] for word in found["words"]] == ["a", "cat"]
+    assert found["words"][1]["probability"] == pytest.approx(answer.words[1].probability, abs=1e-6)
+    expected = answer.relevance("cat")
+    assert found["words"][1]["values"][0] == pytest.approx(expected.values[0].tolist(), abs=1e-6)
+    assert found["box"] == pytest.approx(expected.geometry.box)
+
+
+def test_a_folder_that_transformers_does_not_open_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*ASK, "--model", str(tmp_path)]) == 2
+    assert "transformers does not open it" in capsys.readouterr().err

@@ -1,0 +1,60 @@
+"""The command ``vitviz ask``: what a vision-language model answers, with a map for each word."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+
+from PIL import Image
+
+from vitviz.cli.output import check_output, note, print_json, show
+from vitviz.errors.extras import optional
+from vitviz.errors.kinds import ConfigError
+from vitviz.errors.number_text import percent
+from vitviz.language import ask
+from vitviz.models.watched.outputs import module_errors
+from vitviz.visualization.captioned import png
+from vitviz.visualization.panels import MAX_PANELS, figure
+from vitviz.visualization.saving import save_as
+from vitviz.weights.language_model import LanguageModel
+from vitviz.weights.load import load
+
+
+def run(
+    image: str, question: str, model: str, text: str | None, map: str, tokens: int, output: Path | None, json: bool
+) -> None:
+    """Print the answer with the probability of each word, and write a panel for each with ``--output``.
+
+    Raises:
+        ImageError: the picture cannot be opened, or the file not be written.
+        ConfigError: the model cannot be opened or watched.
+        MethodError: the map does not apply to it.
+    """
+    if output is not None:
+        check_output(output, image)
+    answer = ask(image, question, _opened(model), text=text, max_new_tokens=tokens)
+    words = answer.words[:MAX_PANELS]
+    maps = [getattr(answer, map)(word) for word in words] if output is not None or json else []
+    if json:
+        places = zip(words, maps, strict=True)
+        records = [{**vars(word), "description": found.description, "values": found.values} for word, found in places]
+        box = answer.grids[0].box
+        print_json({"image": image, "model": model, "text": answer.text, "box": box, "words": records})
+    else:
+        show(answer.text)
+        show("\n".join(f"  {word.text:<20} {percent(word.probability)}" for word in answer.words))
+    if output is not None:
+        names = [f"{word.text} ({percent(word.probability)})" for word in words]
+        panels = figure(maps, names=names)
+        save_as(output, lambda: Image.open(BytesIO(png(panels))).convert("RGB"), lambda: panels)
+        note(f"written to {output}")
+
+
+def _opened(folder: str) -> LanguageModel:
+    """The model in a folder of transformers, from safetensors, without code of its own."""
+    with optional("vitviz ask"):
+        from transformers import AutoModelForImageTextToText, AutoProcessor
+    with module_errors(f"{folder}: transformers does not open it", ConfigError):
+        module = AutoModelForImageTextToText.from_pretrained(folder, use_safetensors=True).eval()
+        processor = AutoProcessor.from_pretrained(folder)
+    return load(module, processor=processor)

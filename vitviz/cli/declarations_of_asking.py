@@ -1,0 +1,42 @@
+"""The command of networks that write about pictures."""
+
+from __future__ import annotations
+
+from vitviz.cli.grammar import Command
+from vitviz.cli.options import IMAGE, command, json_of, option
+from vitviz.language.answers import WORD_MAPS
+from vitviz.language.asking import MAX_NEW_TOKENS
+from vitviz.system.paths import user_path as path
+
+
+def ask_command() -> Command:
+    """``vitviz ask``."""
+    return command(
+        "ask",
+        "ask a vision-language model about an image, and draw what it attends to for each word",
+        "asking:run",
+        IMAGE,
+        option("question", help='what is asked, such as "What is the animal doing?"'),
+        option(
+            "--model",
+            required=True,
+            metavar="FOLDER",
+            help="folder of a generative vision-language model of transformers, or its name on the hub",
+        ),
+        option(
+            "--map",
+            choices=WORD_MAPS,
+            default=WORD_MAPS[0],
+            help="attention of the head that reads most, or relevance or rollout of all layers (default: %(default)s)",
+        ),
+        option("--text", default=None, help="what it has to write, in place of its own answer"),
+        option(
+            "--tokens",
+            type=int,
+            default=MAX_NEW_TOKENS,
+            metavar="COUNT",
+            help="the most tokens of its answer (default: %(default)s)",
+        ),
+        option("-o", "--output", type=path, default=None, help="picture with a panel for each word"),
+        json_of("the answer with a map for each word"),
+    )
