@@ -597,9 +597,12 @@ def test_a_model_without_classes_is_asked_in_words(browser: Browser, clip: Path)
 
 
 HOLD_SEARCHES = """() => {
-    const { fetch } = window;
+    const { fetch } = window, held = [];
     window.fetch = (address, options) => (!String(options?.body).includes('"flip"') ? fetch(address, options)
-        : new Promise((go) => { window.letSearch = () => { window.fetch = fetch; go(fetch(address, options)); }; }));
+        : new Promise((go) => {
+            held.push(() => go(fetch(address, options)));
+            window.letSearch = () => { window.fetch = fetch; for (const each of held) each(); };
+        }));
 }"""
 IS_SEARCHING = "() => Boolean(window.letSearch)"
 
