@@ -62,7 +62,7 @@ def test_words_begin_with_a_space_and_special_tokens_are_none() -> None:
     assert find_word(words, -1) is find_word(words, "nap") is find_word(words, words[3])
     with pytest.raises(QueryError, match=r"word 'cats': expected one of .*did you mean \"cat's\""):
         find_word(words, "cats")
-    with pytest.raises(QueryError, match="written 2 times; expected one of the words"):
+    with pytest.raises(QueryError, match="is written 2 times; expected one of the words"):
         find_word([words[0], words[0]], "A")
 
 
@@ -95,6 +95,20 @@ def test_heads_are_ranked_by_what_their_place_tells_of_the_word() -> None:
     assert [each.bits for each in ranking[1:]] == pytest.approx([0, 0], abs=1e-9)
     # Of one word, against an even map.
     assert rank_heads(rows[:1])[0].head == 1
+
+
+def test_relative_attention_is_divided_by_that_of_another_question(made: Any, answer: Answer) -> None:
+    model, ask = answer.prompt.model, vitviz.ask
+    general = ask(PICTURE, "<image> describe the picture", model, max_new_tokens=2)
+    # The question has another length.
+    index = general.grids[0].tokens.index
+    expected = answer.weights("cat", 1)[2, answer.grids[0].tokens.index] / general.layers[1].weights(0)[2, index]
+    found = answer.attention("cat", 1, 2, relative_to=general)
+    close(found.values.flatten(), expected)
+    assert "times that of '<image> describe the picture'" in found.description
+    other = ask(PICTURE.resize((64, 64)), made[2], model, max_new_tokens=2)
+    with pytest.raises(MethodError, match="an answer about other pictures"):
+        answer.attention("cat", relative_to=other)
 
 
 @pytest.mark.parametrize("name", ["layer", "head", "picture"])

@@ -112,6 +112,7 @@ class Answer(AttributeAdvice):
         *,
         picture: int = 0,
         of: Whole = "picture",
+        relative_to: Answer | None = None,
     ) -> Heatmap:
         """What of a picture the network attended to while it wrote a word.
 
@@ -125,10 +126,14 @@ class Answer(AttributeAdvice):
             picture: of several, from 0.
             of: ``"picture"`` for shares of what lies on this picture, which add up to 1; ``"everything"`` for shares of
                 all that is read.
+            relative_to: another answer about the same pictures, such as to "Write a general description of the image.":
+                each patch is divided by its attention for the first token of that answer, so that what is read for any
+                question is 1. Zhang et al. 2025, "MLLMs Know Where to Look: Training-free Perception of Small Visual
+                Details with Multimodal LLMs".
 
         Raises:
             QueryError: there is no such word, layer, head or picture.
-            MethodError: ``of`` is none of these.
+            MethodError: ``of`` is none of these, or the other answer is about other pictures.
         """
         found, whole = find_word(self.words, word), one_of("of", of, WHOLES)
         if layer is None:
@@ -140,16 +145,29 @@ class Answer(AttributeAdvice):
         else:
             layer = self._layer(layer)
             which = f"layer {layer}, " + ("mean of all heads" if head is None else f"head {self._head(layer, head)}")
-        rows = self._on_picture(found, self._picture(picture))[layer]
-        row = rows.mean(0) if head is None else rows[self._head(layer, head)]
+        heads = slice(None) if head is None else slice(head := self._head(layer, head), head + 1)
+        row = self._on_picture(found, self._picture(picture))[layer, heads].mean(0)
         share = float(row.sum())
-        row = row / max(share, 1e-30) if whole == "picture" else row
-        unit = "shares of what lies on the picture" if whole == "picture" else "shares of all that it read"
+        grid, unit, quantity = self.grids[picture], "shares of all that it read", "share of the attention"
+        cells = grid.cells(row)
+        if relative_to is not None:
+            if not relative_to._shows(self.grids):
+                raise MethodError("relative_to: an answer about other pictures; expected the same ones")
+            other = relative_to._on_picture(Word("", (0,), 1.0), picture)[layer, heads].mean(0)
+            cells = cells / grid.cells(other).clamp(min=1e-30)
+            unit, quantity = f"times that of {relative_to.prompt.text!r}", "relative attention"
+        elif whole == "picture":
+            cells, unit = cells / max(share, 1e-30), "shares of what lies on the picture"
         description = (
             f"Attention while it wrote {found.text!r}, {which}: {unit}; {percent(share)} of this attention lies on "
             f"{'the picture' if len(self.grids) == 1 else f'picture {picture}'}"
         )
-        return self.grids[picture].heatmap(row, "share of the attention", description)
+        return grid.heatmap(cells, quantity, description)
+
+    def _shows(self, grids: Sequence[PictureGrid]) -> bool:
+        """Whether its pictures have these tokens."""
+        boxes = [[grid.tokens.boxes for grid in each] for each in (self.grids, grids)]
+        return len(boxes[0]) == len(boxes[1]) and all(map(torch.equal, *boxes))
 
     @named_arguments(MethodError)
     def rollout(self, word: AnyWord, *, picture: int = 0) -> Heatmap:
@@ -238,7 +256,7 @@ class Answer(AttributeAdvice):
 
     def _map(self, values: torch.Tensor, picture: int, quantity: str, description: str) -> Heatmap:
         grid = self.grids[self._picture(picture)]
-        return grid.heatmap(values[grid.tokens.index], quantity, description)
+        return grid.heatmap(grid.cells(values[grid.tokens.index]), quantity, description)
 
     def _on_picture(self, word: AnyWord, picture: int) -> torch.Tensor:
         """The attention on the tokens of a picture, ``"layer head token"``."""

@@ -36,12 +36,13 @@ class PictureGrid:
     image: Image.Image
     tokens: TokenBoxes
 
-    def heatmap(self, values: torch.Tensor, quantity: str, description: str, signed: bool = False) -> Heatmap:
-        """A map whose cells add up to the sum of the values ``"token"``: each is spread evenly over its part."""
-        rows, columns = self._spread
-        cells = torch.einsum("t, tr, tc -> rc", values.double().cpu(), rows, columns).float()
-        domain = (-math.inf if signed else 0.0, math.inf)
-        token_map = TokenMap(cells, {}, quantity, description, domain, signed)
+    def cells(self, values: torch.Tensor) -> torch.Tensor:
+        """``"row column"`` that add up to the sum of the values ``"token"``: each is spread evenly over its part."""
+        return torch.einsum("t, tr, tc -> rc", values.double().cpu(), *self._spread).float()
+
+    def heatmap(self, cells: torch.Tensor, quantity: str, description: str) -> Heatmap:
+        """Values of the cells as a map on the picture."""
+        token_map = TokenMap(cells, {}, quantity, description, (0.0, math.inf))
         return Heatmap(token_map, self.image, Geometry(*self.image.size, self.box, *cells.shape))
 
     def painted(self, patches: Sequence[tuple[int, int]]) -> Image.Image:

@@ -66,12 +66,6 @@ class Layer:
     def heads(self) -> int:
         return len(self._rows[0])
 
-    @property
-    def nbytes(self) -> int:
-        """Memory of what is kept."""
-        asked = [each for query, bias, _ in self._asked.values() for each in (query, bias) if each is not None]
-        return sum(each.nbytes for each in (*self._rows.values(), *asked, self._keys))
-
     def add(self, step: int, call: AttentionCall) -> None:
         """Keep the query of one token, and the keys in place of those of the step before."""
         if len(call.queries) > 1:

@@ -101,9 +101,9 @@ def find_word(words: Sequence[Word], word: Word | int | str) -> Word:
         if len(found) == 1:
             return words[found[0]]
         legal = [each.text for each in words]
-        if found:
-            raise QueryError(f"word {word!r}: it is written {len(found)} times; expected one of the words {found}")
-        raise QueryError(f"word {word!r}: expected one of {several(legal, 20)}{did_you_mean(word, legal)}")
+        ambiguous = f"is written {len(found)} times; expected one of the words {found}"
+        reason = ambiguous if found else f"expected one of {several(legal, 20)}{did_you_mean(word, legal)}"
+        raise QueryError(f"word {word!r}: {reason}")
     if isinstance(word, int) and not isinstance(word, bool) and -len(words) <= word < len(words):
         return words[word]
     raise QueryError(f"word {describe(word)}: this answer has words 0 to {len(words) - 1}, or their texts")
