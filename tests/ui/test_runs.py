@@ -28,7 +28,6 @@ from tests.support.waiting import HANG_SECONDS
 from vitviz import METHODS, Analysis, likeness
 from vitviz.analysis import experiments
 from vitviz.evaluation.comparison import compare
-from vitviz.images import isolated_pictures
 from vitviz.images.isolated_pictures import LIMITS
 from vitviz.metrics.faithfulness import METRICS
 from vitviz.progress import Progress
@@ -204,9 +203,10 @@ def test_a_slow_picture_waits_with_long_work(visit: Visit, wide: Path, monkeypat
 
     def slow(*given: Any, cpu_seconds: float, **how: Any) -> Any:
         seconds.append(cpu_seconds)
-        # However fast it is, it is over another limit, which is told in the same way.
-        memory_bytes = 0 if cpu_seconds == SHORT_SECONDS else LIMITS.memory_bytes
-        monkeypatch.setattr(isolated_pictures, "LIMITS", replace(LIMITS, memory_bytes=memory_bytes))
+        if cpu_seconds == SHORT_SECONDS:
+            error = vitviz.ImageError("wide.png: opening it takes more than a moment")
+            error.is_over_limit = True
+            raise error
         return opened(*given, cpu_seconds=cpu_seconds, **how)
 
     monkeypatch.setattr(decoding, "unopened_picture", slow)

@@ -125,7 +125,7 @@ def outcome(worker: Worker, kind: str, *arguments: Any, limits: Limits = SMALL) 
             child.part()
             child.part()
     except (ImageError, LimitError) as error:
-        return f"{type(error).__name__}: {error}"
+        return f"{type(error).__name__}: {error}{' (over a limit)' * error.is_over_limit}"
     return "no error"
 
 
@@ -140,7 +140,7 @@ def outcome(worker: Worker, kind: str, *arguments: Any, limits: Limits = SMALL) 
             "ImageError: file.png: opening it takes more than 0.3 seconds of a processor",
         ),
         # short: as above.
-        ("spin", (), {"total_cpu_seconds": 1}, "seconds of a processor; expected a file that takes less"),
+        ("spin", (), {"total_cpu_seconds": 1}, "a processor; expected a file that takes less (over a limit)"),
         # short: as above.
         ("sleep", (), {"wall_seconds": 2.0}, "ImageError: file.png: opening it takes more than 2 seconds"),
         ("allocate", (), {}, "ImageError: file.png: opening it takes more than 268,435,456 bytes of memory"),
