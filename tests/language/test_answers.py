@@ -213,6 +213,25 @@ def test_each_of_several_pictures_has_its_own_tokens(made: Any) -> None:
     assert float(answer.shares(0).max()) <= 1
 
 
+@pytest.mark.parametrize("name", ["llava", "vision_encoder_decoder"])
+def test_attention_that_is_written_out_is_that_of_the_kernel(name: str) -> None:
+    answers = []
+    for kernel in ("eager", "sdpa"):
+        module, processor, question = make(name)
+        module.set_attn_implementation(kernel)
+        model = vitviz.load(module, processor=processor)
+        answers.append(vitviz.ask(PICTURE, question, model, max_new_tokens=3))
+        if kernel == "eager":
+            with pytest.raises(MethodError, match="attn_implementation='sdpa'"):
+                answers[0].rollout(0)
+    # A decoder that begins with one token attends to that alone.
+    written, fused = answers
+    assert written.kinds == fused.kinds and torch.equal(written.grids[0].tokens.index, fused.grids[0].tokens.index)
+    for step in range(3):
+        for first, second in zip(written.layers, fused.layers, strict=True):
+            close(first.weights(step), second.weights(step))
+
+
 def test_a_model_that_writes_is_one_with_a_processor(made: Any) -> None:
     module, processor, _ = made
     with pytest.raises(ImageError, match=r"while it writes by vitviz\.load\(module, processor=processor\)"):

@@ -91,13 +91,14 @@ class Layer:
         """Add the first token, by the call of the first step; whether it fits."""
         query, _, count = self._asked[1]
         row = first.row(len(query))
-        if row is None:
+        if row is None or len(first.ranges[0]) % len(self._keys):
             return False
         self._rows[0], self.prompt = row, row.shape[-1]
-        ranges = _ranges(self._keys)
-        ranges = ranges.repeat_interleave(first.ranges.shape[1] // ranges.shape[1], 1)
-        self.is_cross = count == self.prompt and torch.equal(ranges, first.ranges)
-        return True
+        repeats = len(first.ranges[0]) // len(self._keys)
+        before, now = (_ranges(keys).repeat_interleave(repeats, 1) for keys in (self._keys[:, :-1], self._keys))
+        self.is_cross = count == self.prompt and torch.equal(now, first.ranges)
+        # Another call's keys are not within its range.
+        return self.is_cross or bool((before[0] >= first.ranges[0]).all() and (before[1] <= first.ranges[1]).all())
 
     def weights(self, step: int) -> torch.Tensor:
         """The attention with which a token was written, ``"head key"``."""

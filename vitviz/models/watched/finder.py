@@ -113,7 +113,8 @@ class AttentionFinder:
         sources = [self._weights.get(each.step) for each in references]
         is_live = [not self.has_picture or each.step in self._live for each in references]
         sums = [
-            _sums_to_one(operand, MIN_KEYS if source is None else 2) and (source is not None or live)
+            # One token that asks may be the only one that answers.
+            _sums_to_one(operand, MIN_KEYS if source is None else 1 + self.has_picture) and (source is not None or live)
             for source, live, operand in zip(sources, is_live, (first, second.mT), strict=True)
         ]
         if step.name not in ("bmm", "mm") or not any(sums):
