@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vitviz import QueryError, TokenLayout
-from vitviz.attention.layout import Query
+from vitviz.attention.layout import Query, layer_range
 from vitviz.errors.kinds import ConfigError
 
 FIVE = TokenLayout(("cls", "register 1", "register 2", "register 3", "register 4"), 2, 3)
@@ -129,3 +129,7 @@ def test_an_impossible_layout_is_refused(prefix: tuple[str, ...], height: int, w
     with pytest.raises(ConfigError) as raised:
         TokenLayout(prefix, height, width)
     assert str(raised.value) == message
+
+
+def test_layers_are_named_by_the_first_and_the_last() -> None:
+    assert [layer_range(2, stop) for stop in (3, 4)] == ["layer 2", "layers 2 to 3"]

@@ -125,6 +125,7 @@ def test_prefix_and_grid_give_the_layout() -> None:
     assert (layout.prefix, layout.grid_height, layout.grid_width) == (("cls", "register 1"), 3, 4)
     assert AttentionTrace.from_weights(torch.full((1, 2, 9, 9), 1 / 9), prefix=0).layout.default_query == "patches"
     assert AttentionTrace.from_weights(oblong, prefix=["cls", "distilled"], grid=(3, 4)).layout.prefix[1] == "distilled"
+    assert AttentionTrace.from_weights(oblong, prefix=2, grid=(1, 12)).layout.grid_height == 1
 
 
 EVEN = torch.full((2, 3, 10, 10), 0.1)

@@ -159,7 +159,7 @@ def test_a_sheet_of_what_are_no_layers_or_heads_is_refused(parameters: dict[str,
 
 def test_a_map_knows_its_range_and_its_strongest_patch() -> None:
     token_map = TokenMap(torch.tensor([[0.25, 0.125, 0.5], [0.75, 0.0, 0.25]]), {}, "weight", "a map")
-    assert token_map.range == (0.0, 0.75)
+    assert (token_map.range, token_map.domain) == ((0.0, 0.75), (0.0, 1.0))
     assert token_map.strongest == (1, 0)
 
 
