@@ -37,11 +37,12 @@ def shown_bar(text: str, total: int) -> Iterator[Callable[[Progress], Any]]:
     """A function that shows progress on a terminal or in a notebook, after a second."""
     from tqdm import tqdm
 
+    # Where it is seen, the environment may still disable it.
     with tqdm(
         desc=text,
         total=total,
         delay=1,
-        disable="ipykernel" not in sys.modules and not (sys.stderr and sys.stderr.isatty()),
         leave=False,
+        **({} if "ipykernel" in sys.modules or (sys.stderr and sys.stderr.isatty()) else {"disable": True}),
     ) as bar:
         yield lambda progress: bar.update(progress.done - bar.n)

@@ -162,3 +162,11 @@ def test_without_forks_the_command_works_and_the_app_says_why_not(tmp_path: Path
     assert done.stdout.splitlines()[-1] == "[0, 0, 2]", done.stderr
     assert "vitviz: this system cannot fork: the app, and what opens files of others, run on Linux" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_quiet_command_silences_the_bars_of_packages() -> None:
+    bar = "from tqdm import tqdm; print(tqdm(disable=False).disable, tqdm().disable)"
+    for option, expected in (("--quiet", "False True"), ("--json", "False False")):
+        code = f"from vitviz.cli.command import main; main(['models', {option!r}]); {bar}"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == expected

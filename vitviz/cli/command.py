@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -24,6 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             command, options = parse(list(sys.argv[1:] if arguments is None else arguments))
             resumes = f"; the same command {command.resumes}" if command.resumes else ""
             STREAMS.quiet = options.pop("quiet")
+            if STREAMS.quiet:
+                # Of packages, which import it later.
+                os.environ["TQDM_DISABLE"] = "1"
             if (pixels := options.pop("max_pixels", None)) is not None:
                 from PIL import Image
 
