@@ -17,7 +17,7 @@ from vitviz.language.prompts import Prompt
 # The most ramps along a side, and the fewest pixels of each: a ramp has 256 levels.
 MAX_RAMPS, MIN_RAMP_PX = 8, 96
 # The most numbers of an input whose places are measured; of more, every third, fifth or seventh, and so on.
-MAX_NUMBERS = 2**20
+MAX_NUMBERS = 2**19
 # The least change of an input between a black and a white picture.
 MIN_CHANGE = 1e-3
 # The most by which grey may lie off the middle of black and white, relative to their difference.

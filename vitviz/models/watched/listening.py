@@ -9,7 +9,7 @@ from typing import Any
 
 from vitviz.models.watched.attention import check_kernel
 from vitviz.models.watched.calls import AttentionCall
-from vitviz.models.watched.finder import AttentionFinder
+from vitviz.models.watched.finder import MAX_STEPS, AttentionFinder
 from vitviz.models.watched.reader import read_call
 from vitviz.models.watched.recorder import recording
 
@@ -39,6 +39,8 @@ def attention_calls(on_call: Callable[[AttentionCall], Any], rows: slice = slice
             on_call(replace(call, number=count))
             count += 1
         finder.found.clear()
+        # Nobody looks further back, and a network may write for long.
+        finder.steps[max(0, number - 10 * MAX_STEPS)].args = ()
 
     with recording(None, observe):
         yield
