@@ -18,7 +18,7 @@ import pytest
 import vitviz
 from tests.support.example import ROOT
 from tests.support.sources import parsed
-from vitviz.errors.extras import REQUIREMENTS, needs
+from vitviz.errors.extras import REQUIREMENTS, needs, optional
 
 MODULES = sorted((ROOT / "vitviz").rglob("*.py"))
 
@@ -290,6 +290,14 @@ def test_messages_propose_the_packages_and_versions_of_the_extras() -> None:
     assert brought - {"torchvision"} <= {*REQUIREMENTS}
     texts = [path.read_text() for path in MODULES] + [path.read_text() for path in (ROOT / "docs").glob("*.md")]
     assert not [text for text in texts if re.search(r"pip install \S*vitviz\[", text)]
+
+
+@pytest.mark.parametrize("cause", [None, RuntimeError("operator torchvision::nms does not exist")])
+def test_a_package_that_does_not_load_says_why(cause: Exception | None) -> None:
+    with pytest.raises(vitviz.ConfigError) as found, optional("vitviz ask"):
+        raise ModuleNotFoundError("Could not import module 'AutoProcessor'") from cause
+    reason = f"{type(cause).__name__}: '{cause}'" if cause else 'ModuleNotFoundError: "Could not import'
+    assert str(found.value).startswith(f"vitviz ask: a package that is installed does not load: {reason}")
 
 
 def test_training_needs_its_extra() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from vitviz.errors.kinds import ConfigError
+from vitviz.errors.messages import quote
 
 # What pip installs for each module, as the extras of pyproject.toml have it, to which a test holds it.
 REQUIREMENTS = {
@@ -44,9 +45,14 @@ def optional(feature: str = "this") -> Iterator[None]:
         feature: what needs the packages, the subject of the message.
 
     Raises:
-        ConfigError: a package is missing.
+        ConfigError: a package is missing, or one that is installed does not load.
     """
     try:
         yield
-    except ModuleNotFoundError as error:
-        raise ConfigError(needs(feature, (error.name or "").partition(".")[0])) from None
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            raise ConfigError(needs(feature, error.name.partition(".")[0])) from None
+        # transformers names no module, and has the reason as the cause.
+        cause = error.__cause__ or error
+        reason = f"{type(cause).__name__}: {quote(str(cause))}"
+        raise ConfigError(f"{feature}: a package that is installed does not load: {reason}") from None
