@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +13,10 @@ from PIL import Image
 
 import vitviz
 from tests.language.families import make
+from tests.reference_packages import transformers as hf
 from tests.support.comparison import closeness
 from vitviz import Answer, ConfigError, ImageError, MethodError, QueryError
+from vitviz.language import answers
 from vitviz.language.reading import rank_heads
 from vitviz.language.text import Token, find_word, words_of
 
@@ -66,6 +69,22 @@ def test_words_begin_with_a_space_and_special_tokens_are_none() -> None:
         find_word([words[0], words[0]], "A")
 
 
+def test_of_scripts_without_spaces_each_token_is_a_word() -> None:
+    pieces = ["これは", "", "", "猫", "です", "。", "「", "AI", "」", "ตัว", "ี", " two", " c", "ats"]
+    tokens = [Token(text, number, 0.5, ()) for number, text in enumerate(pieces)]
+    words = words_of(tokens, None)
+    assert [word.text for word in words] == ["これは", "猫", "です。", "「AI」", "ตัวี", "two", "cats"]
+    # Bytes of a letter belong to it.
+    assert words[1].steps == (1, 2, 3)
+
+
+def test_one_token_stands_for_itself(answer: Answer) -> None:
+    close(answer.attention(answer.tokens[1], 1, 2).values, answer.attention("cat", 1, 2).values)
+    assert "while it wrote 'cat'" in answer.attention(answer.tokens[1]).description
+    with pytest.raises(QueryError, match="a Token: this answer has words 0 to 4"):
+        answer.attention(replace(answer.tokens[1]))
+
+
 # Maps.
 
 
@@ -93,22 +112,50 @@ def test_heads_are_ranked_by_what_their_place_tells_of_the_word() -> None:
     assert [(each.layer, each.head) for each in ranking] == [(0, 2), (0, 0), (0, 1)]
     assert ranking[0].bits == pytest.approx(1) and ranking[0].share == pytest.approx(0.5)
     assert [each.bits for each in ranking[1:]] == pytest.approx([0, 0], abs=1e-9)
-    # Of one word, against an even map.
-    assert rank_heads(rows[:1])[0].head == 1
+    # One word tells nothing: by the share on the picture.
+    alone = rank_heads([row * torch.tensor([0.5, 1, 1])[:, None] for row in rows[:1]])
+    assert [(each.head, each.bits) for each in alone] == [(1, 0), (2, 0), (0, 0)]
 
 
-def test_relative_attention_is_divided_by_that_of_another_question(made: Any, answer: Answer) -> None:
+def test_of_one_word_its_tokens_rank_the_heads_and_of_one_token_the_caption_says_that_none_can(answer: Answer) -> None:
+    word = replace(answer.words[1], steps=(1, 2))
+    of_tokens = replace(answer, words=(word,), tokens=answer.tokens[:3])
+    rows = [torch.stack([answer.weights(step, layer) for layer in range(3)]) for step in range(3)]
+    index = answer.grids[0].tokens.index
+    assert of_tokens.ranking == rank_heads([row[..., index] for row in rows])
+    assert of_tokens.ranking[0].bits > 0
+    single = replace(answer, words=answer.words[:1], tokens=answer.tokens[:1])
+    best = single.shares(0).argmax().item()
+    found = single.attention(0).description
+    assert f"layer {best // 4}, head {best % 4}, of 12 heads the one with most attention on the picture" in found
+    assert "one token cannot tell whether it always looks there" in found
+
+
+def test_relative_attention_is_divided_by_that_of_another_question(
+    made: Any, answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, ask = answer.prompt.model, vitviz.ask
     general = ask(PICTURE, "<image> describe the picture", model, max_new_tokens=2)
     # The question has another length.
     index = general.grids[0].tokens.index
-    expected = answer.weights("cat", 1)[2, answer.grids[0].tokens.index] / general.layers[1].weights(0)[2, index]
+    general = replace(general, prompt=replace(general.prompt, question="Describe the picture."))
+    read = general.layers[1].weights(0)[2]
+    attention = answer.weights("cat", 1)[2, answer.grids[0].tokens.index]
     found = answer.attention("cat", 1, 2, relative_to=general)
-    close(found.values.flatten(), expected)
-    assert "times that of '<image> describe the picture'" in found.description
+    close(found.values.flatten(), attention / read[index])
+    assert "times that of 'Describe the picture.'" in found.description
+    # The floor is in parts of an even share of all that is read.
+    monkeypatch.setattr(answers, "LEAST_SHARE", 1.0)
+    assert read[index].min() < 1 / len(read) < read[index].max()
+    floored = answer.attention("cat", 1, 2, relative_to=general).values.flatten()
+    close(floored, attention / read[index].clamp(min=1 / len(read)))
     other = ask(PICTURE.resize((64, 64)), made[2], model, max_new_tokens=2)
     with pytest.raises(MethodError, match="an answer about other pictures"):
         answer.attention("cat", relative_to=other)
+    with pytest.raises(MethodError, match="of='everything' is for maps that are not divided"):
+        answer.attention("cat", of="everything", relative_to=general)
+    with pytest.raises(ConfigError, match="relative_to: 'x' found; expected an Answer"):
+        answer.attention("cat", relative_to="x")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["layer", "head", "picture"])
@@ -149,6 +196,45 @@ def test_relevance_is_that_of_whole_matrices(made: Any, answer: Answer, against:
     found = answer.relevance("cat", against=against)
     close(found.values.flatten(), total[-1, answer.grids[0].tokens.index])
     assert found.values.max() > 1e-4
+
+
+class Letters:
+    """A tokenizer of words of the small model that cuts the space off each as a part of its first letter."""
+
+    texts = ("at", "a", " c", "ow", " d", "og", "cow", "dog", "cat")
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        numbers = []
+        while text:
+            number, found = next((number, each) for number, each in enumerate(self.texts) if text.startswith(each))
+            numbers.append(20 + number)
+            text = text[len(found) :]
+        return numbers
+
+    def decode(self, numbers: list[int]) -> str:
+        return "".join(dict(enumerate(self.texts, 20)).get(number, "…") for number in numbers)
+
+
+def test_another_word_is_compared_in_the_place_of_the_word_at_the_first_token_that_differs(made: Any) -> None:
+    module, processor, question = made
+    model = vitviz.load(module, processor=processor, tokenizer=Letters())
+    answer = vitviz.ask(PICTURE, question, model, text="a cat")
+    assert [word.steps for word in answer.words] == [(0,), (1, 2)]
+    for against, step, other in (("cow", 2, 23), ("dog", 1, 24)):
+        matrices, logits = whole_pass(module, answer, step)
+        gradients = torch.autograd.grad(logits[answer.tokens[step].number] - logits[other], matrices)
+        total = torch.eye(matrices[0].shape[-1])
+        for matrix, gradient in zip(matrices, gradients, strict=True):
+            total = total + (matrix * gradient)[0].clamp(min=0).mean(0).detach() @ total
+        found = answer.relevance("cat", against=against)
+        close(found.values.flatten(), total[-1, answer.grids[0].tokens.index])
+        less = f"(the logit of {answer.tokens[step].text!r} less that of {Letters.texts[other - 20]!r})"
+        assert f"Relevance for 'cat' and not {against!r} {less}" in found.description
+    with pytest.raises(MethodError, match="against 'cat' in the place of 'cat': no token differs"):
+        answer.relevance("cat", against="cat")
+    for wrong in (2, ""):
+        with pytest.raises(MethodError, match=f"against {wrong!r}: expected a text that is not empty"):
+            answer.relevance("cat", against=wrong)  # type: ignore[arg-type]
 
 
 def test_rollout_is_that_of_whole_matrices(made: Any, answer: Answer) -> None:
@@ -192,11 +278,22 @@ def test_a_word_without_patches_has_the_probability_of_the_painted_picture(made:
 
 
 def test_a_second_pass_that_computes_other_numbers_is_refused(answer: Answer) -> None:
-    words = tuple(replace(word, probability=word.probability + 2e-4) for word in answer.words)
+    # Of any probability, a part of it counts.
+    words = tuple(replace(word, probability=word.probability * 1.0002) for word in answer.words)
     changed = replace(answer, words=words)
     for ask in (changed.rollout, changed.relevance, lambda word: changed.hiding(word, [(0, 0)])):
-        with pytest.raises(MethodError, match=r"'cat' was written with probability .*, and has .* in a second pass"):
+        with pytest.raises(MethodError, match=r"'cat' was written with log-probability .*, and has .* in a second"):
             ask("cat")
+
+
+def test_a_second_pass_in_half_precision_may_differ_by_its_rounding() -> None:
+    module, processor, question = make("llava")
+    answer = vitviz.ask(PICTURE, question, vitviz.load(module.bfloat16(), processor=processor), text="a cat")
+    factors = {1.01: True, 1.2: False}
+    for factor, is_same in factors.items():
+        changed = replace(answer, words=(replace(answer.words[1], probability=answer.words[1].probability * factor),))
+        with nullcontext() if is_same else pytest.raises(MethodError, match="difference of at most"):
+            changed.rollout(0)
 
 
 # Pictures and models.
@@ -244,3 +341,20 @@ def test_a_model_that_writes_is_one_with_a_processor(made: Any) -> None:
         vitviz.ask(PICTURE, "what", vitviz.load())  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="which has generate"):
         vitviz.load(torch.nn.Linear(2, 2).eval(), processor=processor)
+    for wrong, found in (
+        (processor.tokenizer, "a TokenizersBackend"),
+        (processor.image_processor, "a CLIPImageProcessor"),
+        ("my_model", "'my_model'"),
+    ):
+        with pytest.raises(ConfigError, match=rf"processor: {found} .* AutoProcessor.from_pretrained\('my_model'\)"):
+            vitviz.load(module, processor=wrong)
+    with pytest.raises(ConfigError, match="the model takes no pictures"):
+        vitviz.load(hf.LlamaForCausalLM(module.config.text_config).eval(), processor=processor)
+
+
+def test_no_picture_and_no_text_are_refused(made: Any, answer: Answer) -> None:
+    model = answer.prompt.model
+    with pytest.raises(MethodError, match="image: an empty list found; expected a picture"):
+        vitviz.ask([], made[2], model)
+    with pytest.raises(MethodError, match="text '': expected a text that is not empty"):
+        vitviz.ask(PICTURE, made[2], model, text="")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,11 +11,11 @@ from typing import Any, Literal
 import torch
 from PIL import Image
 
-from vitviz.errors.arguments import integer_or_none, named_arguments
+from vitviz.errors.arguments import instance, integer_or_none, named_arguments
 from vitviz.errors.arguments import word as one_of
 from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import MethodError, QueryError
-from vitviz.errors.messages import describe
+from vitviz.errors.messages import describe, quote
 from vitviz.errors.number_text import percent
 from vitviz.language.generation import generate
 from vitviz.language.maps import PictureGrid
@@ -22,16 +23,20 @@ from vitviz.language.passes import flow
 from vitviz.language.prompts import Prompt
 from vitviz.language.reading import Reading, rank_heads
 from vitviz.language.record import Layer
-from vitviz.language.text import Token, Word, find_word
+from vitviz.language.text import Token, Word, find_word, token_text
+from vitviz.models.watched.replay import TOLERANCES
+from vitviz.models.watched.state import dtype_of
 from vitviz.visualization.heatmaps import Heatmap
 
 Whole = Literal["picture", "everything"]
 WHOLES: tuple[Whole, ...] = ("picture", "everything")
 # Methods of an answer that need a word alone.
 WORD_MAPS = ("attention", "relevance", "rollout")
-AnyWord = Word | int | str
-# The most by which the probability of a word may differ in a second pass.
-SAME_PROBABILITY = 1e-4
+AnyWord = Word | Token | int | str
+# The most by which the logarithm of a token's probability may differ in a second pass; in half precision, more.
+SAME_LOG_PROBABILITY = 1e-4
+# The least that attention is divided by, in parts of an even share of all that is read.
+LEAST_SHARE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +78,7 @@ class Answer(AttributeAdvice):
         """The attention of one layer while a word was written, ``"head token"``, in the mean of the word's tokens.
 
         Args:
-            word: its place, its text, or itself.
+            word: its place, its text, or itself; or one of :attr:`tokens`.
             layer: from 0, among those that read the picture; from the end if negative.
 
         Returns:
@@ -82,11 +87,10 @@ class Answer(AttributeAdvice):
         Raises:
             QueryError: there is no such word or layer.
         """
-        found, steps = self.layers[self._layer(layer)], find_word(self.words, word).steps
+        found, steps = self.layers[self._layer(layer)], self._word(word).steps
         rows = [torch.nn.functional.pad(found.weights(step), (found.offset(step), 0)) for step in steps]
-        longest = max(row.shape[-1] for row in rows)
         # Later tokens did not exist yet.
-        return torch.stack([torch.nn.functional.pad(row, (0, longest - row.shape[-1])) for row in rows]).mean(0)
+        return torch.nn.utils.rnn.pad_sequence([row.T for row in rows]).mean(1).T
 
     @named_arguments(QueryError)
     def shares(self, word: AnyWord) -> torch.Tensor:
@@ -99,9 +103,13 @@ class Answer(AttributeAdvice):
 
     @cached_property
     def ranking(self) -> list[Reading]:
-        """All heads by how much they read of the picture, the best one first, by :func:`rank_heads`."""
-        numbers = range(len(self.grids))
-        return rank_heads([torch.cat([self._on_picture(word, each) for each in numbers], -1) for word in self.words])
+        """All heads by how much they read of the picture, the best one first, by :func:`rank_heads`.
+
+        Of a single word, by its tokens and the end of the text. A single token cannot tell a head that reads from one
+        that always looks there: then by the share of their attention that lies on the picture.
+        """
+        numbers, words = range(len(self.grids)), self.words if len(self.words) > 1 else self.tokens
+        return rank_heads([torch.cat([self._on_picture(word, each) for each in numbers], -1) for word in words])
 
     @named_arguments(MethodError)
     def attention(
@@ -120,7 +128,7 @@ class Answer(AttributeAdvice):
         the default is the head that reads most, the first of :attr:`ranking`, and not the mean of all.
 
         Args:
-            word: its place, its text, or itself. Of several tokens, their mean.
+            word: its place, its text, or itself, or one of :attr:`tokens`. Of several tokens, their mean.
             layer: from 0, among those that read the picture; None for that of the best head.
             head: from 0; None for the mean of the layer's, or without a layer for the best one.
             picture: of several, from 0.
@@ -129,45 +137,56 @@ class Answer(AttributeAdvice):
             relative_to: another answer about the same pictures, such as to "Write a general description of the image.":
                 each patch is divided by its attention for the first token of that answer, so that what is read for any
                 question is 1. Zhang et al. 2025, "MLLMs Know Where to Look: Training-free Perception of Small Visual
-                Details with Multimodal LLMs".
+                Details with Multimodal LLMs". They state no floor; here what is below a thousandth of an even share of
+                all that is read counts as that, since patches that are never read would be divided by nearly 0.
 
         Raises:
             QueryError: there is no such word, layer, head or picture.
-            MethodError: ``of`` is none of these, or the other answer is about other pictures.
+            ConfigError: ``relative_to`` is no answer.
+            MethodError: ``of`` is none of these, or the other answer is about other pictures or of another network.
         """
-        found, whole = find_word(self.words, word), one_of("of", of, WHOLES)
+        found, whole = self._word(word), one_of("of", of, WHOLES)
         if layer is None:
-            best = self.ranking[0]
+            best, count = self.ranking[0], len(self.ranking)
             if head is not None:
                 raise MethodError(f"head = {describe(head)}: of which layer? expected layer=…, too")
             layer, head = best.layer, best.head
-            which = f"layer {layer}, head {head}, which reads most of the picture of {len(self.ranking)} heads"
+            which = f"layer {layer}, head {head}, " + (
+                f"which reads most of the picture of {count} heads"
+                if best.bits > 0
+                else f"of {count} heads the one with most attention on the picture (one token cannot tell whether it "
+                "always looks there)"
+            )
         else:
             layer = self._layer(layer)
             which = f"layer {layer}, " + ("mean of all heads" if head is None else f"head {self._head(layer, head)}")
         heads = slice(None) if head is None else slice(head := self._head(layer, head), head + 1)
         row = self._on_picture(found, self._picture(picture))[layer, heads].mean(0)
-        share = float(row.sum())
-        grid, unit, quantity = self.grids[picture], "shares of all that it read", "share of the attention"
-        cells = grid.cells(row)
+        grid, share = self.grids[picture], float(row.sum())
+        cells, unit, quantity = grid.cells(row), "shares of all that it read", "share of the attention"
         if relative_to is not None:
-            if not relative_to._shows(self.grids):
-                raise MethodError("relative_to: an answer about other pictures; expected the same ones")
-            other = relative_to._on_picture(Word("", (0,), 1.0), picture)[layer, heads].mean(0)
-            cells = cells / grid.cells(other).clamp(min=1e-30)
-            unit, quantity = f"times that of {relative_to.prompt.text!r}", "relative attention"
+            general = instance("relative_to", relative_to, Answer, "vitviz.ask(…)")
+            if whole != "picture":
+                raise MethodError(f"relative_to: of={whole!r} is for maps that are not divided; expected one of both")
+            if general._layout != self._layout:
+                raise MethodError("relative_to: an answer about other pictures or of another network")
+            other = general._on_picture(general.tokens[0], picture)[layer, heads].mean(0)
+            cells = cells / grid.cells(other.clamp(min=LEAST_SHARE / general.layers[layer].prompt)).clamp(min=1e-30)
+            unit, quantity = f"times that of {quote(general.prompt.question)}", "relative attention"
         elif whole == "picture":
             cells, unit = cells / max(share, 1e-30), "shares of what lies on the picture"
-        description = (
+        shown = "the picture" if len(self.grids) == 1 else f"picture {picture}"
+        return grid.heatmap(
+            cells,
+            quantity,
             f"Attention while it wrote {found.text!r}, {which}: {unit}; {percent(share)} of this attention lies on "
-            f"{'the picture' if len(self.grids) == 1 else f'picture {picture}'}"
+            f"{shown}",
         )
-        return grid.heatmap(cells, quantity, description)
 
-    def _shows(self, grids: Sequence[PictureGrid]) -> bool:
-        """Whether its pictures have these tokens."""
-        boxes = [[grid.tokens.boxes for grid in each] for each in (self.grids, grids)]
-        return len(boxes[0]) == len(boxes[1]) and all(map(torch.equal, *boxes))
+    @property
+    def _layout(self) -> Any:
+        """Heads of each layer, and the parts of each picture that tokens stand for."""
+        return [layer.heads for layer in self.layers], [grid.tokens.boxes.tolist() for grid in self.grids]
 
     @named_arguments(MethodError)
     def rollout(self, word: AnyWord, *, picture: int = 0) -> Heatmap:
@@ -179,9 +198,9 @@ class Answer(AttributeAdvice):
             QueryError: there is no such word or picture.
             MethodError: the word is not as probable again, or attention is not that of torch's kernel.
         """
-        found = find_word(self.words, word)
-        values = self._flow(found, {step: {} for step in found.steps}, False)
-        return self._map(values, picture, "share of the rollout", f"Rollout from {found.text!r}, all layers")
+        found = self._word(word)
+        asked = {step: dict[int, float]() for step in found.steps}
+        return self._flow(found, asked, "share of the rollout", picture, f"Rollout from {found.text!r}, all layers")
 
     @named_arguments(MethodError)
     def relevance(self, word: AnyWord, *, against: str | None = None, picture: int = 0) -> Heatmap:
@@ -193,21 +212,42 @@ class Answer(AttributeAdvice):
         Args:
             word: its place, its text, or itself.
             against: another word in its place, whose logit is subtracted: what speaks for the one and not the other.
-                Of words of several tokens, their first ones.
+                It is compared at the first token in which they differ; the text before that is the same.
             picture: of several, from 0.
 
         Raises:
             QueryError: there is no such word or picture.
             MethodError: the word is not as probable again, or attention is not that of torch's kernel.
         """
-        found = find_word(self.words, word)
+        found, contrast = self._word(word), ""
         asked = {step: {self.tokens[step].number: 1.0} for step in found.steps}
         if against is not None:
-            step = found.steps[0]
-            asked = {step: {self.tokens[step].number: 1.0, self.prompt.model.ids(against)[0]: -1.0}}
-        values = self._flow(found, asked, True)
-        contrast = "" if against is None else f" and not {against!r}"
-        return self._map(values, picture, "relevance", f"Relevance for {found.text!r}{contrast}, all layers")
+            step, other = self._difference(found, against)
+            asked = {step: {self.tokens[step].number: 1.0, other: -1.0}}
+            subtracted = token_text(other, self.prompt.model.tokenizer)
+            contrast = f" and not {against!r} (the logit of {self.tokens[step].text!r} less that of {subtracted!r})"
+        return self._flow(found, asked, "relevance", picture, f"Relevance for {found.text!r}{contrast}, all layers")
+
+    def _difference(self, word: Word, against: str) -> tuple[int, int]:
+        """The first step in which another word in the place of one has another token, and the number of that token.
+
+        Raises:
+            MethodError: there is none, or it is another text before the word.
+        """
+        model, cut = self.prompt.model, word.steps[0]
+        model.ids(against, "against")
+        # As it would stand there, with the space of the word.
+        before, own = ("".join(token.text for token in part) for part in (self.tokens[:cut], self.tokens[cut:]))
+        ids = model.ids(before + own[: len(own) - len(own.lstrip())] + against.strip())
+        same = model.ids(before) if before.strip() else ()
+        pairs = zip(word.steps, ids[len(same) :], strict=False)
+        differ = [(step, other) for step, other in pairs if self.tokens[step].number != other]
+        if ids[: len(same)] != same or not differ:
+            raise MethodError(
+                f"against {against!r} in the place of {word.text!r}: no token differs, or not the word's own alone; "
+                "expected another word"
+            )
+        return differ[0]
 
     @named_arguments(MethodError)
     def hiding(self, word: AnyWord, patches: Sequence[tuple[int, int]], *, picture: int = 0) -> float:
@@ -224,44 +264,50 @@ class Answer(AttributeAdvice):
             QueryError: there is no such word, picture or patch.
             MethodError: the word is not as probable again with the whole picture.
         """
-        found, grid = find_word(self.words, word), self.grids[self._picture(picture)]
+        found, grid = self._word(word), self.grids[self._picture(picture)]
         self._check(found, self._written(found, self.prompt.pictures))
         pictures = list(self.prompt.pictures)
         pictures[picture] = grid.painted(patches)
-        return self._probability(found, self._written(found, pictures))
+        return math.exp(self._log_probability(found, self._written(found, pictures)))
 
     def _written(self, word: Word, pictures: Sequence[Image.Image]) -> torch.Tensor:
         """The logits of the same text up to a word, with other pictures."""
         prompt, ids = self.prompt, [token.number for token in self.tokens[: word.steps[-1] + 1]]
         return generate(prompt.model.module, prompt.moved(prompt.inputs(pictures)), 0, ids).logits
 
-    def _flow(self, word: Word, asked: dict[int, dict[int, float]], is_relevance: bool) -> torch.Tensor:
-        ids = [token.number for token in self.tokens[: word.steps[-1] + 1]]
+    def _flow(
+        self, word: Word, asked: dict[int, dict[int, float]], quantity: str, picture: int, description: str
+    ) -> Heatmap:
+        grid, ids = self.grids[self._picture(picture)], [token.number for token in self.tokens[: word.steps[-1] + 1]]
         inputs, module = self.prompt.moved(self.prompt.inputs()), self.prompt.model.module
-        values, logits = flow(module, inputs, ids, self.kinds, self.skipped, asked, is_relevance)
+        values, logits = flow(module, inputs, ids, self.kinds, self.skipped, asked, quantity == "relevance")
         self._check(word, logits)
-        return values
+        return grid.heatmap(grid.cells(values[grid.tokens.index]), quantity, description)
 
-    def _probability(self, word: Word, logits: torch.Tensor) -> float:
-        chosen = [logits[step].softmax(-1)[self.tokens[step].number] for step in word.steps]
-        return float(torch.stack(chosen).double().prod())
+    def _log_probability(self, word: Word, logits: torch.Tensor) -> float:
+        return sum(float(logits[step].double().log_softmax(-1)[self.tokens[step].number]) for step in word.steps)
 
     def _check(self, word: Word, logits: torch.Tensor) -> None:
-        again = self._probability(word, logits)
-        if not abs(again - word.probability) <= SAME_PROBABILITY:
+        before = math.log(word.probability) if word.probability else -math.inf
+        largest, dtype = float(logits[list(word.steps)].amax().abs()), dtype_of(self.prompt.model.module)
+        bound = len(word.steps) * max(SAME_LOG_PROBABILITY, TOLERANCES.get(dtype, 0.0) * max(1.0, largest))
+        # The negated comparison refuses NaN, too.
+        if not abs((again := self._log_probability(word, logits)) - before) <= bound:
             raise MethodError(
-                f"{word.text!r} was written with probability {word.probability:.6f}, and has {again:.6f} in a second "
-                "pass: nothing can be said of what the first computed"
+                f"{word.text!r} was written with log-probability {before:.6f}, and has {again:.6f} in a second pass; "
+                f"expected a difference of at most {bound:.1g}: nothing can be said of what the first computed"
             )
-
-    def _map(self, values: torch.Tensor, picture: int, quantity: str, description: str) -> Heatmap:
-        grid = self.grids[self._picture(picture)]
-        return grid.heatmap(grid.cells(values[grid.tokens.index]), quantity, description)
 
     def _on_picture(self, word: AnyWord, picture: int) -> torch.Tensor:
         """The attention on the tokens of a picture, ``"layer head token"``."""
         index, layers = self.grids[picture].tokens.index, range(len(self.layers))
         return torch.stack([self.weights(word, layer).cpu()[:, index] for layer in layers])
+
+    def _word(self, word: AnyWord) -> Word:
+        """A word by its place or its text; of a token, itself as a word."""
+        steps = [step for step, token in enumerate(self.tokens) if token is word]
+        found = [Word(self.tokens[step].text.strip(), (step,), self.tokens[step].probability) for step in steps]
+        return found[0] if found else find_word(self.words, word)
 
     def _layer(self, layer: Any) -> int:
         return _place("layer", layer, len(self.layers), "this network reads the picture in")

@@ -69,8 +69,10 @@ def ask(
     model = instance("model", model, LanguageModel, "vitviz.load(module, processor=processor)")
     limit = integer("max_new_tokens", max_new_tokens, 1, MethodError)
     check_state(model.module)
-    several = isinstance(image, list | tuple)
-    prompt = Prompt.of(model, [open_image(each) for each in (image if several else [image])], question)  # type: ignore
+    images: Any = image if isinstance(image, list | tuple) else [image]
+    if not images:
+        raise MethodError("image: an empty list found; expected a picture, or a list of one or more")
+    prompt = Prompt.of(model, [open_image(each) for each in images], question)
     ids = None if text is None else model.ids(text)
     with observation_errors(model.name):
         inputs = PictureInputs.of(prompt)
@@ -80,7 +82,8 @@ def ask(
         places = measure_places(prompt, inputs, first)
     tokens = tokens_of(generation, model.tokenizer)
     grids = tuple(PictureGrid(*each) for each in zip(prompt.pictures, places, strict=True))
-    kinds, skipped = tuple(each.is_cross for each in recorder.layers), recorder.first_calls - len(recorder.layers)
+    kinds = tuple(each.is_cross for each in recorder.layers)
+    skipped = recorder.first_calls - len(kinds)
     return Answer(prompt, tokens, words_of(tokens, model.tokenizer), layers, grids, kinds, skipped)
 
 

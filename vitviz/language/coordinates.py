@@ -45,7 +45,8 @@ class PictureInputs:
             ConfigError: there is none.
         """
         leaves, structure = tree_flatten(prompt.inputs())
-        black, white = (tree_flatten(prompt.inputs(_plain(prompt, level)))[0] for level in (0, 255))
+        plain = [[Image.new("RGB", each.size, (level,) * 3) for each in prompt.pictures] for level in (0, 255)]
+        black, white = (tree_flatten(prompt.inputs(pictures))[0] for pictures in plain)
         numbers = [place for place, leaf in enumerate(leaves) if torch.is_tensor(leaf) and leaf.is_floating_point()]
         if len(leaves) != len(black) or any(leaves[place].shape != black[place].shape for place in numbers):
             raise ConfigError("the shapes of its inputs depend on what the picture shows; expected on its size alone")
@@ -74,8 +75,7 @@ class PictureInputs:
         for place in self.places:
             size = leaves[place].numel()
             leaves[place], start = flat[start : start + size].view(leaves[place].shape), start + size
-        found: dict[str, Any] = tree_unflatten(leaves, self.structure)
-        return found
+        return dict(tree_unflatten(leaves, self.structure))
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +125,3 @@ def measure_coordinates(prompt: Prompt, inputs: PictureInputs, picture: int) -> 
         return total
 
     return Coordinates(axis(width, (1, -1)), axis(height, (-1, 1)), is_painted)
-
-
-def _plain(prompt: Prompt, level: int) -> list[Image.Image]:
-    return [Image.new("RGB", each.size, (level,) * 3) for each in prompt.pictures]

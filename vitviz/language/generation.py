@@ -25,22 +25,6 @@ class Generation:
     logits: torch.Tensor
 
 
-class _Steps:
-    """Called by ``generate`` with the scores of each step; it chooses the token that is given, if there is one."""
-
-    def __init__(self, on_step: Callable[[], Any], ids: Sequence[int] | None) -> None:
-        self.on_step, self.ids, self.number = on_step, ids, 0
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        self.on_step()
-        if self.ids is None:
-            return scores
-        chosen = torch.full_like(scores, -torch.inf)
-        chosen[:, self.ids[self.number]] = 0
-        self.number += 1
-        return chosen
-
-
 def generate(
     module: nn.Module,
     inputs: Mapping[str, Any],
@@ -59,8 +43,14 @@ def generate(
         on_step: called after the calls of each step.
         needs_gradients: whether the logits keep what their gradients need.
     """
-    count = tokens if ids is None else len(ids)
-    steps: Any = [_Steps(on_step, ids)]
+    given = iter(ids or ())
+
+    def choose(input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        on_step()
+        if ids is None:
+            return scores
+        return torch.full_like(scores, -torch.inf).index_fill_(1, input_ids.new_tensor([next(given)]), 0)
+
     own: Any = getattr(type(module), "generate")  # noqa: B009
     # Below its decorators, of which one is no_grad.
     function = inspect.unwrap(own) if needs_gradients else own
@@ -68,11 +58,11 @@ def generate(
         result = function(
             module,
             **inputs,
-            max_new_tokens=count,
+            max_new_tokens=tokens if ids is None else len(ids),
             do_sample=False,
             num_beams=1,
             use_cache=True,
-            logits_processor=steps,
+            logits_processor=[choose],
             output_logits=True,
             return_dict_in_generate=True,
             # The end may be among the tokens that are given.

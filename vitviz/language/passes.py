@@ -82,8 +82,7 @@ def flow(
     """
     kept = KeptCalls(skipped, is_relevance)
     with torch.no_grad(), kept:
-        generation = generate(module, inputs, 0, ids, lambda: kept.steps.append([]), is_relevance)
-        logits = generation.logits
+        logits = generate(module, inputs, 0, ids, lambda: kept.steps.append([]), is_relevance).logits
     steps = kept.steps[:-1]
     if any(len(calls) != len(kinds) for calls in steps):
         raise MethodError(
@@ -127,8 +126,7 @@ def _mean_weights(
     tensors = {name: given.get(name) for name in ("query", "attn_mask")} | {"output": output, "gradient": gradient}
     if count == 1:
         # The heads of a group may stand in place of queries.
-        flat = {name: each.flatten(1, 2)[:, :, None] for name, each in tensors.items() if each is not None}
-        tensors |= flat
+        tensors |= {name: each.flatten(1, 2)[:, :, None] for name, each in tensors.items() if each is not None}
     call = {**given, "query": tensors["query"], "attn_mask": tensors["attn_mask"]}
     call = {name: each.detach() if isinstance(each, torch.Tensor) else each for name, each in call.items()}
     heads, keys = call["query"].shape[1], call["key"].shape[-2]

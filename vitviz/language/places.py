@@ -59,11 +59,9 @@ def measure_places(prompt: Prompt, inputs: PictureInputs, call: int) -> list[Tok
         ConfigError: the tokens stand for no parts of their own, or the places cannot be measured.
     """
     owner, is_owned = _owners(*_program(prompt, inputs, call), inputs)
-    found = []
-    for picture in range(len(prompt.pictures)):
-        coordinates = measure_coordinates(prompt, inputs, picture)
-        found.append(_boxes(owner, is_owned & coordinates.is_painted, coordinates, prompt.pictures[picture].size))
-    return found
+    coordinates = (measure_coordinates(prompt, inputs, number) for number in range(len(prompt.pictures)))
+    pairs = zip(coordinates, prompt.pictures, strict=True)
+    return [_boxes(owner, is_owned & each.is_painted, each, picture.size) for each, picture in pairs]
 
 
 def _program(prompt: Prompt, inputs: PictureInputs, call: int) -> tuple[Program, list[Attention]]:

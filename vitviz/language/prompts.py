@@ -26,11 +26,13 @@ class Prompt:
     Args:
         model: that is asked.
         pictures: RGB.
+        question: as the user asked it.
         text: for the processor, with what stands for the pictures; None for a network that is told nothing.
     """
 
     model: LanguageModel
     pictures: tuple[Image.Image, ...]
+    question: Question
     text: str | None
 
     @classmethod
@@ -40,23 +42,23 @@ class Prompt:
         Raises:
             MethodError: the question is no text and no messages, or the processor has no template for messages.
         """
-        processor = model.processor
+        processor, asked = model.processor, (model, tuple(pictures), question)
         has_template = getattr(processor, "chat_template", None) is not None
         if isinstance(question, str):
             if not question and not has_template:
-                return cls(model, tuple(pictures), None)
+                return cls(*asked, None)
             tokens = [getattr(processor, name, None) for name in ("boi_token", "image_token")]
             marks = [token for token in tokens if isinstance(token, str)]
             # A question that has what stands for the picture is a prompt already.
             if any(mark in question for mark in marks):
-                return cls(model, tuple(pictures), question)
+                return cls(*asked, question)
             if not has_template:
-                marked = cls(model, tuple(pictures), " ".join([*marks[:1] * len(pictures), question]))
+                marked = cls(*asked, " ".join([*marks[:1] * len(pictures), question]))
                 try:
                     marked.inputs()
                 except ConfigError:
                     # Some processors put it there themselves.
-                    return cls(model, tuple(pictures), question)
+                    return cls(*asked, question)
                 return marked
             parts = [*({"type": "image"} for _ in pictures), {"type": "text", "text": question}]
             question = [{"role": "user", "content": parts}]
@@ -64,7 +66,7 @@ class Prompt:
             raise MethodError(f"question {describe(question)}: expected a text, or messages with 'role' and 'content'")
         if not has_template:
             raise MethodError(f"messages: {model.name}'s processor has no chat template; expected a question as a text")
-        return cls(model, tuple(pictures), processor.apply_chat_template(list(question), add_generation_prompt=True))
+        return cls(*asked, processor.apply_chat_template(list(question), add_generation_prompt=True))
 
     def inputs(self, pictures: Sequence[Image.Image] | None = None) -> dict[str, Any]:
         """The network's inputs, for these pictures or for others of the same sizes.
@@ -87,5 +89,4 @@ class Prompt:
             is_tensor = isinstance(value, torch.Tensor)
             return value.to(device, dtype if value.is_floating_point() else None) if is_tensor else value
 
-        found: dict[str, Any] = tree_map(move, inputs)
-        return found
+        return dict(tree_map(move, inputs))

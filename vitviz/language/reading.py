@@ -32,7 +32,7 @@ def rank_heads(rows: Sequence[torch.Tensor]) -> list[Reading]:
     A head that reads looks elsewhere for another word. So it is ranked by the mutual information of word and place,
     ``H(mean of words) − mean of H(word)`` of its attention on the picture, where H is the entropy, times the share of
     its attention that lies on the picture. A head that looks at the same place whatever is written, such as a sink, and
-    one that looks everywhere have 0. Of one word, an even map takes the place of the mean.
+    one that looks everywhere have 0. Heads of equal information, such as all of one word, are ranked by that share.
 
     Args:
         rows: for each word ``"layer head token"``, the attention on the picture's tokens.
@@ -40,13 +40,14 @@ def rank_heads(rows: Sequence[torch.Tensor]) -> list[Reading]:
     attention = torch.stack(list(rows)).double()
     shares = attention.sum(-1)
     parts = attention / shares.clamp(min=1e-30)[..., None]
-    others = parts.mean(0) if len(parts) > 1 else torch.full_like(parts[0], 1 / parts.shape[-1])
-    gain = _entropy(others) - _entropy(parts).mean(0)
     share = shares.mean(0)
-    bits = (gain * share).clamp(min=0)
-    order = bits.flatten().argsort(descending=True, stable=True).tolist()
-    places = (divmod(place, bits.shape[1]) for place in order)
-    return [Reading(layer, head, float(bits[layer, head]), float(share[layer, head])) for layer, head in places]
+    bits = ((_entropy(parts.mean(0)) - _entropy(parts).mean(0)) * share).clamp(min=0)
+    readings = [
+        Reading(layer, head, *numbers)
+        for layer, heads in enumerate(torch.stack([bits, share], -1).tolist())
+        for head, numbers in enumerate(heads)
+    ]
+    return sorted(readings, key=lambda each: (-each.bits, -each.share))
 
 
 def _entropy(parts: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ ALTERNATIVES = 5
 MARKS = ".,;:!?\"'"
 # What decoders write for the bytes of a letter of which others follow.
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
+# Beginnings of the names of letters that are written without spaces between words.
+SPACELESS = ("CJK", "IDEOGRAPHIC", "FULLWIDTH", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Word:
 def tokens_of(generation: Generation, tokenizer: Any) -> tuple[Token, ...]:
     """The tokens that were written."""
     pieces = _pieces(generation.ids, tokenizer)
-    probabilities = generation.logits.softmax(-1)
+    probabilities = generation.logits.double().softmax(-1)
     values, numbers = probabilities.topk(min(ALTERNATIVES, probabilities.shape[1]))
     return tuple(
         Token(
@@ -69,18 +72,24 @@ def tokens_of(generation: Generation, tokenizer: Any) -> tuple[Token, ...]:
 
 
 def words_of(tokens: Sequence[Token], tokenizer: Any) -> tuple[Word, ...]:
-    """The words that tokens make: each begins with a space, or after one; special tokens are none."""
+    """The words that tokens make; special tokens are none.
+
+    Each begins with a space, or after one. Of scripts that are written without spaces, each token is a word.
+    """
     special = set(getattr(tokenizer, "all_special_ids", ()))
     groups: list[list[int]] = []
-    is_open = False
+    before, pending = " ", list[int]()
     for step, token in enumerate(tokens):
         if token.number in special or (token.text and not token.text.strip()):
-            is_open = False
+            before, pending = " ", []
             continue
-        if not is_open or token.text[:1].isspace():
-            groups.append([])
-        groups[-1].append(step)
-        is_open = not token.text or not token.text[-1].isspace()
+        pending.append(step)
+        # Bytes of a letter belong to the word of that letter.
+        if token.text:
+            if _is_between_words(before[-1], token.text[0]):
+                groups.append([])
+            groups[-1] += pending
+            before, pending = token.text, []
     probabilities = torch.tensor([token.probability for token in tokens], dtype=torch.double)
     return tuple(
         Word("".join(tokens[step].text for step in group).strip(), tuple(group), float(probabilities[group].prod()))
@@ -88,8 +97,18 @@ def words_of(tokens: Sequence[Token], tokenizer: Any) -> tuple[Word, ...]:
     )
 
 
-def find_word(words: Sequence[Word], word: Word | int | str) -> Word:
-    """A word by its place or its text.
+def _is_between_words(before: str, after: str) -> bool:
+    """Whether a word ends between the last character of a token and the first one of the next."""
+    if before.isspace() or after.isspace():
+        return True
+    # Punctuation stays with the word before it, and what opens with the word after it.
+    is_opened, opens = (unicodedata.category(each) in ("Ps", "Pi") for each in (before, after))
+    is_spaceless = any(unicodedata.name(each, "").startswith(SPACELESS) for each in (before, after))
+    return is_spaceless and not is_opened and (opens or after.isalnum())
+
+
+def find_word(words: Sequence[Word], word: Any) -> Word:
+    """A word by its place or its text, or itself.
 
     Raises:
         QueryError: there is none, or there are several of this text.
@@ -101,8 +120,11 @@ def find_word(words: Sequence[Word], word: Word | int | str) -> Word:
         if len(found) == 1:
             return words[found[0]]
         legal = [each.text for each in words]
-        ambiguous = f"is written {len(found)} times; expected one of the words {found}"
-        reason = ambiguous if found else f"expected one of {several(legal, 20)}{did_you_mean(word, legal)}"
+        reason = (
+            f"is written {len(found)} times; expected one of the words {found}"
+            if found
+            else f"expected one of {several(legal, 20)}{did_you_mean(word, legal)}"
+        )
         raise QueryError(f"word {word!r}: {reason}")
     if isinstance(word, int) and not isinstance(word, bool) and -len(words) <= word < len(words):
         return words[word]
@@ -121,9 +143,7 @@ def _pieces(ids: Sequence[int], tokenizer: Any) -> list[str]:
     before, pieces = "", []
     for count in range(1, len(ids) + 1):
         text = str(tokenizer.decode(list(ids[:count])))
-        if text.endswith(INCOMPLETE) and count < len(ids):
-            pieces.append("")
-            continue
-        pieces.append(text[len(before) :])
-        before = text
+        is_complete = count == len(ids) or not text.endswith(INCOMPLETE)
+        pieces.append(text[len(before) :] if is_complete else "")
+        before = text if is_complete else before
     return pieces

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 
 from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import ConfigError, MethodError
+from vitviz.errors.messages import describe
 from vitviz.models.watched.state import check_device, check_state
 
 
@@ -24,7 +26,8 @@ class LanguageModel(AttributeAdvice):
         tokenizer: makes texts of its tokens; None for tokens that have numbers alone.
 
     Raises:
-        ConfigError: the module writes nothing, or it cannot be watched in its state.
+        ConfigError: the module writes nothing or takes no pictures, the processor makes no inputs of a picture and a
+            text, or the module cannot be watched in its state.
 
     >>> vitviz.load(module, processor=processor)
     LanguageModel(name='LlavaForConditionalGeneration')
@@ -36,10 +39,21 @@ class LanguageModel(AttributeAdvice):
     tokenizer: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if not callable(getattr(self.module, "generate", None)):
-            raise ConfigError(
-                f"{self.name}: processor: expected a model of transformers that writes, which has generate()"
-            )
+        found, config = self.processor, getattr(self.module, "config", None)
+        folder = repr(found if isinstance(found, str) else getattr(config, "_name_or_path", "") or "my_model")
+        whole = f"expected what prepares pictures and texts, AutoProcessor.from_pretrained({folder})"
+        problems = {
+            "expected a model of transformers that writes, which has generate()": not hasattr(self.module, "generate"),
+            "the model takes no pictures; expected one of AutoModelForImageTextToText": not any(
+                "pixel" in name or "image" in name for name in signature(self.module.forward).parameters
+            ),
+            # A tokenizer, or an image processor where the text has a token for the picture.
+            f"{describe(found)} found; {whole}": not callable(found)
+            or hasattr(found, "convert_tokens_to_ids")
+            or (hasattr(found, "preprocess") and hasattr(config, "image_token_id")),
+        }
+        for problem in [problem for problem, is_found in problems.items() if is_found]:
+            raise ConfigError(f"{self.name}: processor: {problem}")
         check_state(self.module)
 
     @classmethod
@@ -54,13 +68,13 @@ class LanguageModel(AttributeAdvice):
         tokenizer = getattr(processor, "tokenizer", None) if tokenizer is None else tokenizer
         return cls(module_name(module), module, processor, tokenizer)
 
-    def ids(self, text: str) -> tuple[int, ...]:
-        """Numbers of the tokens of a text that it is to write.
+    def ids(self, text: str, name: str = "text") -> tuple[int, ...]:
+        """Numbers of the tokens of a text that it is to write; ``name`` is that of the argument.
 
         Raises:
-            MethodError: its tokenizer is not known, or the text is empty.
+            MethodError: its tokenizer is not known, or the text is none or empty.
         """
-        ids = () if self.tokenizer is None else tuple(self.tokenizer.encode(text, add_special_tokens=False))
-        if not ids:
-            raise MethodError(f"text {text!r}: no token of a known tokenizer; expected load(…, tokenizer=tokenizer)")
-        return ids
+        if self.tokenizer is None or not isinstance(text, str) or not text.strip():
+            expected = "load(…, tokenizer=tokenizer)" if self.tokenizer is None else "a text that is not empty"
+            raise MethodError(f"{name} {describe(text)}: expected {expected}")
+        return tuple(self.tokenizer.encode(text, add_special_tokens=False))

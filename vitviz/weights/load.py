@@ -206,10 +206,18 @@ def load(
         return LanguageModel.of(source, processor, tokenizer, device)
     if isinstance(source, nn.Module):
         shared = {name: facts.pop(name) for name in SHARED}
-        of_checkpoints = {**facts, "family": family, "precision": precision}
-        of_checkpoints |= {"ignore": ignore or None, "max_bytes": max_bytes, "verify": verify or None}
-        names = ", ".join(("device", "report", *shared, *of_modules, "engine"))
-        _refuse(of_checkpoints, f"a module says itself; expected {names}")
+        of_checkpoints = {
+            **facts,
+            "family": family,
+            "precision": precision,
+            "ignore": ignore or None,
+            "max_bytes": max_bytes,
+            "verify": verify or None,
+        }
+        _refuse(
+            of_checkpoints,
+            f"a module says itself; expected device, report, {', '.join([*shared, *of_modules])}, engine",
+        )
         from vitviz.weights.modules.load import load_module
 
         if engine not in (None, "module"):
@@ -222,10 +230,11 @@ def load(
     from vitviz.weights.overrides import Stated
     from vitviz.weights.sources import read_source
 
-    known = {fact: value for fact, value in facts.items() if value is not None}
-    stated = Stated.of(family=family, ignore=ignore, max_bytes=max_bytes, **known)
-    options: dict[str, Any] = {"device": device, "precision": precision, "engine": engine}
-    return read_source(source, stated, report=report, verify=verify, **options).model
+    facts = {fact: value for fact, value in facts.items() if value is not None}
+    stated = Stated.of(family=family, ignore=ignore, max_bytes=max_bytes, **facts)
+    return read_source(
+        source, stated, report=report, verify=verify, device=device, precision=precision, engine=engine
+    ).model
 
 
 def _refuse(arguments: Mapping[str, Any], reason: str) -> None:
