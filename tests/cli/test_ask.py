@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -11,7 +12,9 @@ from PIL import Image
 import vitviz
 from tests.language.families import make
 from tests.support.example import ROOT
+from vitviz.cli import asking
 from vitviz.cli.command import main
+from vitviz.visualization import panels
 
 pytestmark = [pytest.mark.parity, pytest.mark.slow]
 PICTURE = ROOT / "assets/coffee.jpg"
@@ -45,6 +48,24 @@ def test_the_command_draws_a_panel_for_each_word_of_the_answer(
     expected = answer.relevance("cat")
     assert found["words"][1]["values"][0] == pytest.approx(expected.values[0].tolist(), abs=1e-6)
     assert found["box"] == pytest.approx(expected.geometry.box)
+
+
+def test_all_words_are_in_json_and_the_picture_says_how_many_it_shows(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "MAX_PANELS", 2)
+    names = list[str]()
+
+    def figure(maps: Any, names_given: Any = names, *, names: Any) -> Any:
+        names_given.extend(names)
+        return panels.figure(maps, names=names)
+
+    monkeypatch.setattr(asking, "figure", figure)
+    options = ["--model", str(folder), "--text", "a cat is", "--device", "cpu", "--json"]
+    assert main([*ASK, *options, "-o", str(tmp_path / "words.png")]) == 0
+    output = capsys.readouterr()
+    assert [word["text"] for word in json.loads(output.out)["words"]] == ["a", "cat", "is"]
+    assert len(names) == 2 and names[-1].endswith(": 2 of 3 words") and "words.png: 2 of 3 words" in output.err
 
 
 def test_a_folder_that_transformers_does_not_open_is_one_sentence(

@@ -21,7 +21,15 @@ from vitviz.weights.load import load
 
 
 def run(
-    image: str, question: str, model: str, text: str | None, map: str, tokens: int, output: Path | None, json: bool
+    image: str,
+    question: str,
+    model: str,
+    device: str,
+    text: str | None,
+    map: str,
+    tokens: int,
+    output: Path | None,
+    json: bool,
 ) -> None:
     """Print the answer with the probability of each word, and write a panel for each with ``--output``.
 
@@ -32,8 +40,8 @@ def run(
     """
     if output is not None:
         check_output(output, image)
-    answer = ask(image, question, _opened(model), text=text, max_new_tokens=tokens)
-    words = answer.words[:MAX_PANELS]
+    answer = ask(image, question, _opened(model, device), text=text, max_new_tokens=tokens)
+    words = answer.words[: None if json else MAX_PANELS]
     maps = [getattr(answer, map)(word) for word in words] if output is not None or json else []
     if json:
         places = zip(words, maps, strict=True)
@@ -44,17 +52,19 @@ def run(
         show(answer.text)
         show("\n".join(f"  {word.text:<20} {percent(word.probability)}" for word in answer.words))
     if output is not None:
-        names = [f"{word.text} ({percent(word.probability)})" for word in words]
-        panels = figure(maps, names=names)
+        names = [f"{word.text} ({percent(word.probability)})" for word in words[:MAX_PANELS]]
+        part = f": {len(names)} of {len(answer.words)} words" if len(names) < len(answer.words) else ""
+        names[-1] += part
+        panels = figure(maps[:MAX_PANELS], names=names)
         save_as(output, lambda: Image.open(BytesIO(png(panels))).convert("RGB"), lambda: panels)
-        note(f"written to {output}")
+        note(f"written to {output}{part}")
 
 
-def _opened(folder: str) -> LanguageModel:
+def _opened(folder: str, device: str) -> LanguageModel:
     """The model in a folder of transformers, from safetensors, without code of its own."""
     with optional("vitviz ask"):
         from transformers import AutoModelForImageTextToText, AutoProcessor
     with module_errors(f"{folder}: transformers does not open it", ConfigError):
-        module = AutoModelForImageTextToText.from_pretrained(folder, use_safetensors=True).eval()
+        module = AutoModelForImageTextToText.from_pretrained(folder, use_safetensors=True).eval().to(device)
         processor = AutoProcessor.from_pretrained(folder)
     return load(module, processor=processor)

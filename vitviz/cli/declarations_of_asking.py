@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vitviz.cli.grammar import Command
-from vitviz.cli.options import IMAGE, command, json_of, option
+from vitviz.cli.options import DEVICE, IMAGE, command, json_of, option
 from vitviz.language.answers import WORD_MAPS
 from vitviz.language.asking import MAX_NEW_TOKENS
 from vitviz.system.paths import user_path as path
@@ -23,6 +23,7 @@ def ask_command() -> Command:
             metavar="FOLDER",
             help="folder of a generative vision-language model of transformers, or its name on the hub",
         ),
+        DEVICE,
         option(
             "--map",
             choices=WORD_MAPS,

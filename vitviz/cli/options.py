@@ -82,9 +82,10 @@ FACT_OPTIONS = (
     fact("ignore", metavar="PATTERN", help="keys and settings to leave out, such as head.*; may be repeated"),
 )
 ONE_CHECKPOINT = (option("checkpoint", type=file, help=CHECKPOINT_HELP), *FACT_OPTIONS)
+DEVICE = option("--device", default="cpu", help="where the model runs, such as cuda (default: %(default)s)")
 CHECKPOINT = (
     option("--checkpoint", type=file, default=BUNDLED[0], help=f"{CHECKPOINT_HELP} (default: %(default)s)"),
-    option("--device", default="cpu", help="where the model runs, such as cuda (default: %(default)s)"),
+    DEVICE,
     option(
         "--precision",
         choices=PRECISIONS,
