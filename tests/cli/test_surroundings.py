@@ -168,5 +168,6 @@ def test_a_quiet_command_silences_the_bars_of_packages() -> None:
     bar = "from tqdm import tqdm; print(tqdm(disable=False).disable, tqdm().disable)"
     for option, expected in (("--quiet", "False True"), ("--json", "False False")):
         code = f"from vitviz.cli.command import main; main(['models', {option!r}]); {bar}"
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        environment = {name: value for name, value in os.environ.items() if name != "TQDM_DISABLE"}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == expected

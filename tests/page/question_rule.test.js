@@ -171,7 +171,14 @@ for (const [name, change, { squares, layer, models = ["", ""], steps = [null, nu
   const [first, second] = [{ ...VIEW, alike: [1, 2] }, { ...VIEW, picture: "own", alike: [3, 4] }];
   begin({ ...STATE, views: [first, second], layout: "alike", alike_layer: 3 });
   page.active = 1;
+  const changed = store.onChange;
+  // At no moment are there two models, of which nothing is alike.
+  store.onChange = (before) => {
+    assert.equal(new Set(store.state.views.map(({ model, step }) => `${model} ${step}`)).size, 1);
+    changed(before);
+  };
   change();
+  store.onChange = changed;
   const { views, alike_layer, layout } = store.state;
   assert.deepEqual([views.map(({ alike }) => alike), alike_layer, layout], [squares, layer, "alike"]);
   assert.deepEqual([views.map(({ model }) => model), views.map(({ step }) => step)], [models, steps]);

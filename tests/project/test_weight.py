@@ -33,7 +33,7 @@ MOST = {
     "worker": 260,
 }
 # Statements of the page's modules, by folder: semicolons, and braces that open a block; imports and comments apart.
-MOST_SCRIPT = {"page": 4150, "device": 2140}
+MOST_SCRIPT = {"page": 4160, "device": 2140}
 
 
 def statements(text: str) -> int:

@@ -81,6 +81,14 @@ def test_colours_and_likeness_of_two_pictures_are_those_of_the_library(
             canvas.hover(position=patch_position(page, pair[asking], *cell, asking))
             page.wait_for_function(f"() => {EXPLORER}.panes[0].drawing.patches")
             expect_likeness(page, pair, asking, cell, None)
+            # What is most like it in the other picture has a frame, and is named where everybody looks.
+            other = pair[asking].similarity(cell, pair[1 - asking])
+            place = divmod(int(other.values.argmax()), other.values.shape[1])
+            expect(page.locator(".vx-lead")).to_contain_text(f"of the other picture: patch {place}")
+            marks = page.evaluate(f"{EXPLORER}.panes[{1 - asking}].drawing.marks")
+            prefix = pair[asking].trace.layout.prefix_count
+            at = prefix + place[0] * other.values.shape[1] + place[1]
+            assert marks == [{"token": at, "colour": "white", "isDashed": True}]
             page.mouse.move(2, 2)
             page.wait_for_function(f"() => !{EXPLORER}.panes[0].drawing.patches")
         assert not [url for url in requests if "/files/" in url or "/map" in url]

@@ -43,6 +43,7 @@ from tests.driver import (
     show_default,
     upload,
 )
+from tests.support.waiting import wait_until
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import HEADS, SmallApp
 from vitviz import Analysis, Model, Style
@@ -291,6 +292,8 @@ def check_line_shows_squares(page: Page, example: Analysis) -> None:
     page.evaluate(FIND)
     expect(line).to_have_text(re.compile("^Cover these 3 squares and it says .*, 50%"))
     page.mouse.move(1, 1)
+    # The map is drawn, and nothing else is on its way.
+    wait_until(lambda: np.array_equal(picture(), picture()))
     before, state = picture(), page.evaluate(f"{EXPLORER}.store.state")
     page.on("request", lambda request: sent.append(request.url))
     named = f"{EXPLORER}.panes[0].drawing.named.length"
@@ -303,6 +306,7 @@ def check_line_shows_squares(page: Page, example: Analysis) -> None:
     for begin, end in ((line.hover, lambda: page.mouse.move(1, 1)), (focus, line.blur)):
         begin()
         page.wait_for_function(f"{named} === {len(FOUND)}")
+        wait_until(lambda: not np.array_equal(picture(), before))
         after, darker = picture(), list[tuple[int, ...]]()
         for cell in np.ndindex(layout.grid_height, layout.grid_width):
             # Above the lower edge, where no cross lies.

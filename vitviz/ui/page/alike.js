@@ -1,6 +1,6 @@
 // What is alike in two pictures: the colours of one basis, and what is like the square under the pointer, in both.
 
-import { wholeName } from "./answer.js";
+import { showLead, wholeName } from "./answer.js";
 import { choosePicture } from "./choices.js";
 import { colours } from "./colour_tables.js";
 import { contextOf, find, listenTo, root, setText } from "./dom.js";
@@ -18,7 +18,7 @@ import { nameOf } from "./token_names.js";
 
 // Squares so close to the asking one share much of what they show. More lines are a thicket.
 const QUANTITY = "cosine", NEAR = 1, OWN_PICTURE = "own", MOST_LINES = 24, PART_MS = 8;
-export const SAME_COLOUR = "Same colour: alike to the network; which colour means nothing.";
+export const SAME_COLOUR = "Same colour: alike to the network; which colour means nothing. Point at a square to light what is like it.";
 
 /**
  * The colours of pictures in one basis, by their files of features; `share` of the variance is in three colours.
@@ -103,14 +103,16 @@ export function drawAlike(shown) {
   const square = asking ? asking.cell[0] * asking.pane.facts.columns + asking.cell[1] : -1;
   setState(failure ? "failed" : "ready", !failure?.final);
   root.classList.toggle("vx-coloured", !asking);
+  showLead(SAME_COLOUR);
   shown.forEach((pane, index) => {
     const isAsking = asking?.pane === pane, layer = layerOfFeatures(pane), raster = asking ? undefined : colouring?.rasters[index];
     const patches = asking ? cosines(packs[index].vectors, packs[shown.indexOf(asking.pane)].vectors, square) : null;
     // Nothing is as much like the asking square as itself; each picture shows what is most like it there.
     const others = patches?.filter((_, patch) => !isAsking || patch !== square);
     const scale = others ? fittedScale([others], { quantity: QUANTITY }) : /** @type {any} */ (null);
+    const most = patches && asking ? mostAlike(pane, patches, asking) : null, cell = isAsking ? asking.cell : most?.cell;
     pane.present({
-      patches, scale, table, marks: isAsking ? [{ token: pane.attention.token(...asking.cell), colour: "white" }] : [], named: [],
+      patches, scale, table, marks: cell ? [{ token: pane.attention.token(...cell), colour: "white", isDashed: !isAsking }] : [], named: [],
       look: { ...lookOf(), raster },
     }, Boolean(asking ?? colouring));
     showLegend(pane, scale, others, table, QUANTITY, isDouble() ? ", its own" : "");
@@ -122,10 +124,12 @@ export function drawAlike(shown) {
     setText(pane.find("badge"), [
       wholeName(pane.view), pane.model.title, layer === undefined ? "" : `after layer ${layer}`, pane.facts.name,
     ].filter(Boolean).join(" · "));
-    const text = patches && asking ? sentenceOf(pane, patches, asking) : failure ? reasonOf(failure)
+    const text = most ? most.text : failure ? reasonOf(failure)
       : colouring ? `The first three principal components of ${shown[1] ? "both pictures together" : "this picture"}, as colours.`
         : "Features are on their way …";
     for (const name of ["status", "live"]) setText(pane.find(name), text);
+    // Of two pictures, what is found in the other one.
+    if (most && (!isAsking || shown.length === 1)) showLead(text);
     pane.element.classList.toggle("vx-chosen-pane", isDouble() && pane.index === page.active);
   });
   if (page.moveTime) timings.hovers.push(performance.now() - page.moveTime);
@@ -162,18 +166,18 @@ function drawLines(shown, colouring, asking) {
 }
 
 /**
- * Which square is most like the asking one; beside that, none of its neighbours counts.
+ * Which square is most like the asking one, and a sentence of it; beside that, none of its neighbours counts.
  * @param {Pane} pane
  * @param {Float32Array} values
  * @param {{ pane: Pane, cell: Cell }} asking
  */
-function sentenceOf(pane, values, { pane: asked, cell: [row, column] }) {
+function mostAlike(pane, values, { pane: asked, cell: [row, column] }) {
   const { attention } = pane, cellOf = (/** @type {number} */ patch) => attention.cell(patch + attention.prefix);
   const isNear = (/** @type {Cell} */ [across, down]) =>
     asked === pane && Math.max(Math.abs(across - row), Math.abs(down - column)) <= NEAR;
   const others = values.map((value, patch) => (isNear(cellOf(patch)) ? -2 : value)), most = Math.max(...others);
-  return `Most like ${nameOf([row, column])}${asked === pane ? ", but for its neighbours" : " of the other picture"}: `
-    + `${nameOf(cellOf(others.indexOf(most)))} with ${digits(most)}.`;
+  const cell = cellOf(others.indexOf(most)), where = asked === pane ? ", but for its neighbours" : " of the other picture";
+  return { cell, text: `Most like ${nameOf([row, column])}${where}: ${nameOf(cell)} with ${digits(most)}.` };
 }
 
 /**
@@ -193,6 +197,8 @@ export class Beside {
   constructor() {
     const options = SETTINGS.examples.map(({ id, caption, name }) => new Option(caption ?? name, id));
     find("beside-picture").append(...options, new Option("your own", OWN_PICTURE));
+    // What is chosen here is the second picture; what is dropped takes the framed place.
+    /** @type {HTMLElement} */ (find("beside").querySelector(".vx-file")).onclick = () => { page.active = 1; };
     listenTo("change", { "lines-on": requestDraw, "beside-picture": ({ target }) => {
       page.active = 1;
       choosePicture(target.value);

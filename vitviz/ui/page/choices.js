@@ -43,8 +43,8 @@ const viewsOfModel = () => (isAlike() ? store.state.views.map((_, index) => inde
  * @param {number | null} step
  */
 export function chooseStep(step) {
-  for (const index of viewsOfModel())
-    store.patchView(index, { step: step === models[activeView().model]?.steps?.at(-1) ? null : step });
+  const indices = viewsOfModel(), next = step === models[activeView().model]?.steps?.at(-1) ? null : step;
+  store.patch({ views: store.state.views.map((view, index) => (indices.includes(index) ? { ...view, step: next } : view)) });
 }
 
 /** @param {string} model */
@@ -53,8 +53,7 @@ export function chooseModel(model) {
   // One that was missing is looked for again.
   missing.delete(model);
   activePane().alone = "";
-  for (const index of viewsOfModel()) store.change(index, { model, step: null, fit: null, resolution: null });
-  store.patch({ alike_layer: null });
+  store.change(viewsOfModel(), { model, step: null, fit: null, resolution: null }, { alike_layer: null });
   if (!activePane().facts) store.refresh();
 }
 

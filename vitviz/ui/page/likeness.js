@@ -59,7 +59,8 @@ function leading(matrix, count = COMPONENTS) {
   }
   const row = power.reduce((most, each) => (dot(each, each) > dot(most, most) ? each : most)), length = Math.sqrt(dot(row, row)) || 1;
   const vector = row.map((value) => value / length), value = dot(vector, matrix.map((each) => dot(each, vector)));
-  return [vector, ...leading(matrix.map((each, index) => each.map((old, other) => old - value * vector[index] * vector[other])), count - 1)];
+  const rest = matrix.map((each, index) => each.map((old, other) => old - value * vector[index] * vector[other]));
+  return [vector, ...leading(rest, count - 1)];
 }
 
 /**

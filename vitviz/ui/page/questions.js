@@ -39,7 +39,7 @@ export const QUESTIONS = {
   },
   alike: {
     title: "What is alike",
-    lead: () => `${SAME_COLOUR} Point at a square to light what is like it.`,
+    lead: () => SAME_COLOUR,
   },
 };
 

@@ -88,13 +88,18 @@ export class Store {
   }
 
   /**
-   * Another method, picture, model, fit or resolution of a view, which keeps of its question what the rule says.
-   * @param {number} index
+   * Another method, picture, model, fit or resolution of views, which keep of their questions what the rule says.
+   * @param {number | number[]} indices
    * @param {Partial<View>} change
+   * @param {Partial<State>} others of the state
    */
-  change(index, change) {
-    const next = changed(this.state.views[index], this.asked[index], change, isPaired(this.state.layout), this.methods);
-    this.patch({ views: this.state.views.with(index, next.view) }, this.asked.with(index, next.asked));
+  change(indices, change, others = {}) {
+    const views = [...this.state.views], asked = [...this.asked];
+    for (const index of [indices].flat()) {
+      const next = changed(views[index], asked[index], change, isPaired(this.state.layout), this.methods);
+      [views[index], asked[index]] = [next.view, next.asked];
+    }
+    this.patch({ ...others, views }, asked);
   }
 
   /**

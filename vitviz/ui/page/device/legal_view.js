@@ -30,7 +30,8 @@ export function legalView(view, { methods, probes }, facts, model) {
     return count ? `Of the ${title}, ${count} are left out: this model and picture lack them.` : "";
   });
   const legal = {
-    ...view, ...sets, alike: view.alike && isInside(view.alike) ? view.alike : null, fit: view.fit === model.fit ? null : view.fit, method: method?.name ?? SAFE_METHOD,
+    ...view, ...sets, alike: view.alike && isInside(view.alike) ? view.alike : null,
+    fit: view.fit === model.fit ? null : view.fit, method: method?.name ?? SAFE_METHOD,
     parameters: parameters.values, probe_parameters: ofProbe.values,
   };
   return { view: legal, notes: [reason ? replaced : "", ...parameters.notes, ...lacking, ...ofProbe.notes].filter(Boolean) };
