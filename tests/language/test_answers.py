@@ -83,6 +83,9 @@ def test_one_token_stands_for_itself(answer: Answer) -> None:
     assert "while it wrote 'cat'" in answer.attention(answer.tokens[1]).description
     with pytest.raises(QueryError, match="a Token: this answer has words 0 to 4"):
         answer.attention(replace(answer.tokens[1]))
+    # Of another answer, whose text stands elsewhere.
+    with pytest.raises(QueryError, match="a Word: this answer has words 0 to 4"):
+        answer.attention(replace(answer.words[1], text="dog"))
 
 
 # Maps.
@@ -307,6 +310,7 @@ def test_each_of_several_pictures_has_its_own_tokens(made: Any) -> None:
     first, second = (set(grid.tokens.index.tolist()) for grid in answer.grids)
     assert len(first) == len(second) == 16 and not first & second
     assert answer.attention(0, picture=1).image.size == (90, 130)
+    assert answer.attention(0, picture=-1).description.endswith("on picture 1")
     assert float(answer.shares(0).max()) <= 1
 
 

@@ -15,7 +15,6 @@ from tests.language.families import FAMILIES, REFUSED
 from tests.language.table import PAGE, PIXELS, WORDS, asked, refused_row, row
 from tests.support.comparison import closeness
 from vitviz import Answer, ConfigError
-from vitviz.language import Word
 
 pytestmark = [
     pytest.mark.parity,
@@ -63,7 +62,7 @@ def check_all_tokens(answer: Answer, steps: Any, is_cross: bool) -> None:
         for number, matrix in enumerate(steps[step]):
             expected = matrix[0, :, -1]
             dropped = steps[0][number].shape[-1] + step - expected.shape[-1]
-            close(answer.weights(Word("", (step,), 1.0), number), F.pad(expected, (dropped, 0)))
+            close(answer.weights(answer.tokens[step], number), F.pad(expected, (dropped, 0)))
 
 
 class Local(TorchFunctionMode):

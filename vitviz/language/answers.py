@@ -175,7 +175,7 @@ class Answer(AttributeAdvice):
             unit, quantity = f"times that of {quote(general.prompt.question)}", "relative attention"
         elif whole == "picture":
             cells, unit = cells / max(share, 1e-30), "shares of what lies on the picture"
-        shown = "the picture" if len(self.grids) == 1 else f"picture {picture}"
+        shown = "the picture" if len(self.grids) == 1 else f"picture {picture % len(self.grids)}"
         return grid.heatmap(
             cells,
             quantity,
@@ -305,8 +305,8 @@ class Answer(AttributeAdvice):
 
     def _word(self, word: AnyWord) -> Word:
         """A word by its place or its text; of a token, itself as a word."""
-        steps = [step for step, token in enumerate(self.tokens) if token is word]
-        found = [Word(self.tokens[step].text.strip(), (step,), self.tokens[step].probability) for step in steps]
+        alone = [Word(token.text.strip(), (step,), token.probability) for step, token in enumerate(self.tokens)]
+        found = [own for own, token in zip(alone, self.tokens, strict=True) if word is token or word == own]
         return found[0] if found else find_word(self.words, word)
 
     def _layer(self, layer: Any) -> int:

@@ -113,7 +113,7 @@ def find_word(words: Sequence[Word], word: Any) -> Word:
     Raises:
         QueryError: there is none, or there are several of this text.
     """
-    if isinstance(word, Word):
+    if isinstance(word, Word) and word in words:
         return word
     if isinstance(word, str):
         found = [number for number, each in enumerate(words) if word in (each.text, each.text.strip(MARKS))]
