@@ -13,11 +13,12 @@ from vitviz.features import Kind, components
 from vitviz.video.clips import CLIP_SUFFIXES
 from vitviz.video.components import film_components
 from vitviz.video.writing import CONTAINERS
+from vitviz.visualization.saving import check_ending
 
 
 def run(
     images: Sequence[str],
-    output: Path,
+    output: Path | None,
     layer: int | None,
     of: Kind,
     foreground: bool,
@@ -27,10 +28,15 @@ def run(
 ) -> None:
     """Write the colours of all pictures, side by side, or of a clip."""
     pictures, settings = find_pictures(images), take_settings(options)
+    is_clip = len(images) == 1 and Path(images[0]).suffix.lower() in CLIP_SUFFIXES
+    output = output or Path("components.mp4" if is_clip else "components.png")
+    is_film = is_clip and output.suffix.lower() in CONTAINERS
     check_output(output, images[0])
+    if not is_film:
+        check_ending(output)
     kind: dict[str, Any] = {"of": of, "foreground": foreground}
     model = load_with_bar(**options)
-    if len(images) == 1 and Path(images[0]).suffix.lower() in CLIP_SUFFIXES and output.suffix.lower() in CONTAINERS:
+    if is_film:
         look: dict[str, Any] = {
             "opacity": opacity,
             "smooth": not squares,

@@ -23,6 +23,17 @@ VECTOR_FORMATS, VECTOR_DPI = (".svg", ".pdf"), 300
 NUMBERS = ".npz"
 
 
+def check_ending(path: str | os.PathLike[str]) -> None:
+    """Refuse an ending in which no picture can be written, before work is done for it.
+
+    Raises:
+        ImageError: no format has this ending.
+    """
+    ending = Path(path).suffix.lower()
+    if ending not in VECTOR_FORMATS and Image.registered_extensions().get(ending) not in Image.SAVE:
+        raise ImageError(f"{path}: cannot be written: expected the ending of a picture, such as .png")
+
+
 def save_as(
     path: str | os.PathLike[str],
     picture: Callable[[], Image.Image],

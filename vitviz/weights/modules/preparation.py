@@ -43,23 +43,26 @@ def module_preprocessing(
 
     Args:
         module: whose images are prepared.
-        stated: by the user or by the files beside a checkpoint; None to read the module's own.
-        normalisation: a name in :data:`NORMALISATIONS`, used if the module states no preprocessing that vitviz can do;
-            None for no such default.
+        stated: by the user or by the package that built it; None to read the module's own.
+        normalisation: a name in :data:`NORMALISATIONS`, whose mean and deviation replace those that are stated; None
+            for these.
         size, patch: height and width of the module's images and patches in pixels.
         channels: of its images.
 
     Raises:
         CheckpointError: vitviz cannot do the module's preprocessing exactly, and the user states no other.
     """
+    if normalisation is not None:
+        word("normalisation", normalisation, NORMALISATIONS, ConfigError)
     if isinstance(stated, Preprocessing):
         if len(stated.mean) != channels:
             raise ConfigError(f"preprocessing makes inputs of {len(stated.mean)} channels; the module takes {channels}")
+        if normalisation is not None and type(stated) is Preprocessing:
+            mean, std = (values[:channels] for values in NORMALISATIONS[normalisation])
+            return replace(stated, mean=mean, std=std), f"preprocessing, with normalisation {normalisation!r}", False
         return stated, "preprocessing" if type(stated) is Preprocessing else f"{stated}, run as it is", False
     rule: PreprocessingRule | None = None
-    if isinstance(stated, PreprocessingRule):
-        rule = stated
-    elif stated is not None:
+    if stated is not None:
         rule = _rule_of_data_config(stated, channels)
     else:
         try:
@@ -68,11 +71,11 @@ def module_preprocessing(
             if normalisation is None:
                 raise CheckpointError(f"{error}; {EXPECTED}; or normalisation = {choices(NORMALISATIONS)}") from None
     if rule is not None:
+        rule = rule if normalisation is None else rule.standardised(normalisation, channels)
         preprocessing, source = rule.fit_network(*size, patch, False)
-        is_assumed = bool(rule.defaults) and (stated is None or stated is rule)
+        is_assumed = bool(rule.defaults) and stated is None
         return preprocessing, source + rule.assumption * is_assumed, is_assumed
     if normalisation is not None:
-        word("normalisation", normalisation, NORMALISATIONS, ConfigError)
         mean, std = (values[:channels] for values in NORMALISATIONS[normalisation])
         return Preprocessing(*size, mean, std), f"normalisation {normalisation!r}, by a centred crop", False
     return None
