@@ -123,7 +123,7 @@ def commands() -> list[Command]:
                 "--output",
                 type=path,
                 default=None,
-                help="picture to write, with all images side by side; .mp4 or .mkv for a clip (default: components.png)",
+                help="picture to write, all images side by side; .mp4 or .mkv for a clip (default: components.png)",
             ),
             *FEATURES,
             option("--foreground", action="store_true", help="colour the foreground alone, and leave the rest black"),

@@ -62,13 +62,15 @@ def components(
         basis = Basis.of(kept, count, Basis.of(kept, 1).seen_from(pictures) if has_background else None)
     if len(instance("basis", basis, Basis, "maps.basis").mean) != pictures[0].shape[-1]:
         raise MethodError(f"basis of {len(basis.mean)} channels: expected {pictures[0].shape[-1]}, as vectors have")
-    share = f"{len(basis.shares)} components hold {percent(float(basis.shares.sum()))} of the variance"
     inside, part = [torch.ones(1)] * len(pictures), place.description
     if basis.foreground is not None:
         inside = [(basis.foreground.project(picture) > 0).float() for picture in pictures]
-        kept = float(torch.cat([each.flatten() for each in inside]).mean())
-        part = f"the foreground's {part} (the foreground is {percent(kept)} of the patches)"
-    description = f"Same colour: alike to the network; which colour means nothing. Of {part}, {share}"
+        foreground_share = float(torch.cat([each.flatten() for each in inside]).mean())
+        part = f"the foreground's {part} (the foreground is {percent(foreground_share)} of the patches)"
+    description = (
+        f"Same colour: alike to the network; which colour means nothing. Of {part}, {len(basis.shares)} components "
+        f"hold {percent(float(basis.shares.sum()))} of the variance"
+    )
     maps = []
     for (analysis, _), picture, shown in zip(pairs, pictures, inside, strict=True):
         values, prepared = basis.project(picture), analysis.prepared
