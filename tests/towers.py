@@ -38,6 +38,9 @@ def make_transformers(folder: Path, kind: str) -> Scores:
     )
     network = randomised(getattr(transformers, f"{names[kind]}Model")(config))
     network.save_pretrained(folder)
+    side = {"height": 32, "width": 32}
+    sizes = {"size": {"shortest_edge": 32}, "crop_size": side} if kind == "CLIP" else {"size": side}
+    getattr(transformers, f"{names[kind]}ImageProcessor")(**sizes).save_pretrained(folder)
     write_tokenizer(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
 

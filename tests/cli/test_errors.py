@@ -101,8 +101,8 @@ ERRORS: dict[str, tuple[list[str], str]] = {
             "--target --margin --like": ["--target", "0", "--margin", "--like", "other.png"],
         }.items()
     },
-    "no such family": (["inspect", "{timm}", "--family", "resnet"], "family 'resnet': expected 'dinov3'"),
-    "another family": (["attention", "{photo}", "--checkpoint", "{timm}", "--family", "clip"], "timm.safetensors: "),
+    "no such family": (["inspect", "{timm}", "--family", "resnet"], "family 'resnet': expected 'dinov2'"),
+    "another family": (["attention", "{photo}", "--checkpoint", "{timm}", "--family", "dinov2"], "timm.safetensors: "),
     "facts left open": (["inspect", "{timm}"], "or --heads …, --norm-epsilon … (usually 1e-06)"),
     "facts of vitviz's own": (["inspect", "{checkpoint}", "--heads", "4"], "leave out heads"),
     "nothing to inspect": (["inspect", "{folder}/gone"], "gone': neither a checkpoint's name nor a file or folder"),

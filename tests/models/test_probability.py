@@ -16,7 +16,6 @@ from vitviz import Analysis, CheckpointError, ConfigError, MethodError
 from vitviz.evaluation.probes import PROBES, probe
 from vitviz.models.probability import PROBABILITIES
 from vitviz.weights.metadata.classes import read_probability
-from vitviz.weights.metadata.settings import Settings
 
 pytestmark = pytest.mark.slow
 
@@ -89,13 +88,13 @@ def test_only_logits_of_one_label_have_an_energy(make_model: MakeModel) -> None:
 def test_a_configuration_says_what_the_pipeline_applies(
     config: dict[str, Any], classes: int, function: str, assumed: bool
 ) -> None:
-    found, source, is_assumed = read_probability(Settings(config, "config.json"), classes)
+    found, source, is_assumed = read_probability(config, classes)
     assert (found, is_assumed) == (function, assumed) and source
 
 
 def test_an_unknown_problem_type_is_refused() -> None:
     with pytest.raises(CheckpointError, match=r"problem_type = 'ranking': expected 'single_label_classification', "):
-        read_probability(Settings({"problem_type": "ranking"}, "config.json"), 2)
+        read_probability({"problem_type": "ranking"}, 2)
 
 
 # Modules.

@@ -2,7 +2,7 @@
 
 # First, for it makes torchvision importable, which timm imports.
 import tests.reference_packages as packages
-from tests.parity import meta_cases, other_cases, taught_cases, timm_cases, tower_cases, transformers_cases
+from tests.parity import meta_cases, other_cases, taught_cases, timm_cases, transformers_cases
 from tests.parity.case import Case
 
 # Its progress bars and its advice on settings that the cases leave alone.
@@ -13,7 +13,6 @@ CASES: tuple[Case, ...] = (
     *meta_cases.CASES,
     *timm_cases.CASES,
     *transformers_cases.CASES,
-    *tower_cases.CASES,
     *other_cases.CASES,
     *taught_cases.CASES,
 )

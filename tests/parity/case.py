@@ -11,7 +11,9 @@ import torch
 from torch import nn
 
 from tests.parity.package_answers import Answer
-from tests.support.reading import read_checkpoint
+from tests.support.reading import read_any
+from vitviz.models.network import Network
+from vitviz.models.watched.network import WatchedNetwork
 from vitviz.weights.read import Reading
 
 Size = tuple[int, int]
@@ -39,7 +41,7 @@ class Case:
     Args:
         row: the row of the table in ``docs/checked.md``; several cases may share one.
         name: what is particular about it.
-        family: as which it has to be recognised.
+        family: of ours that it opens in, or the package that opens it: ``"watched by timm"``.
         make: writes the checkpoint into an empty folder.
         sizes: images that the package itself takes, height and width, the trained one first.
         overrides: what the file leaves open.
@@ -54,6 +56,11 @@ class Case:
     overrides: dict[str, Any] = field(default_factory=dict)
     channels: int = 3
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether it opens in the package's network."""
+        return self.family.startswith("watched by ")
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -67,15 +74,16 @@ def compare(case: Case, folder: Path) -> tuple[Reading, Difference]:
     """vitviz's answers against the package's, in float32, at every size of the case."""
     torch.manual_seed(0)
     reference = case.make(folder)
-    reading = read_checkpoint(reference.path, **case.overrides)
+    reading = read_any(reference.path, report=lambda _: None, **case.overrides)
     network = reading.model.network
     output = attention = 0.0
     for size in case.sizes:
         pixels = torch.randn(2, case.channels, *size)
         with torch.inference_mode():
             theirs = reference.answer(pixels)
-            found, weights = network(pixels, need_weights=True)
-        expected, expected_weights = theirs.output, theirs.attention
+            found, weights = answer_of_vitviz(network, pixels)
+        expected = theirs.tokens if theirs.output is None else theirs.output
+        expected_weights = theirs.attention
         assert expected is not None
         assert found.shape == expected.shape, f"{case.row}, {case.name}: {found.shape}, expected {expected.shape}"
         assert [layer.shape for layer in weights] == [layer.shape for layer in expected_weights]
@@ -85,6 +93,15 @@ def compare(case: Case, folder: Path) -> tuple[Reading, Difference]:
         pairs = zip(weights, expected_weights, strict=True)
         attention = max([attention, *(float((ours - theirs).abs().max()) for ours, theirs in pairs)])
     return reading, Difference(output, attention)
+
+
+def answer_of_vitviz(network: Network, pixels: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """The output, and the attention weights of every layer, each ``"batch head query key"``."""
+    if not isinstance(network, WatchedNetwork):
+        return network(pixels, need_weights=True)
+    traces, layers = network.encode(pixels).traces, range(network.config.depth)
+    # A network that pools nothing returns its tokens.
+    return network.returned(pixels), [torch.stack([trace.weights(layer) for trace in traces]) for layer in layers]
 
 
 def randomised(module: nn.Module) -> nn.Module:

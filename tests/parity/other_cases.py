@@ -1,8 +1,7 @@
-"""open_clip, torchvision and vit-pytorch themselves; Google's archives as timm's own loader reads them."""
+"""open_clip and vit-pytorch themselves; Google's archives as timm's own loader reads them."""
 
 from __future__ import annotations
 
-import copy
 import json
 from functools import partial
 from pathlib import Path
@@ -11,68 +10,23 @@ from typing import Any
 import numpy as np
 import torch
 from timm.models.vision_transformer import VisionTransformer
-from torch import nn
 
 from tests.parity.case import Case, Reference, Size, randomised
-from tests.parity.package_answers import Answer, ask_for_weights, collect_outputs, of_open_clip, of_timm
-from tests.reference_packages import open_clip, torchvision, vit_pytorch
+from tests.parity.package_answers import Answer, collect_outputs, of_open_clip, of_timm
+from tests.reference_packages import open_clip, vit_pytorch
 
 SQUARE: tuple[Size, ...] = ((32, 32),)
 VISION = {"image_size": 32, "patch_size": 8, "width": 64, "layers": 3, "head_width": 16}
 TEXT = {"context_length": 8, "vocab_size": 40, "width": 32, "heads": 2, "layers": 1}
 
 
-def make_open_clip(folder: Path, quick_gelu: bool, openai: bool = False, **options: Any) -> Reference:
+def make_open_clip(folder: Path, quick_gelu: bool, **options: Any) -> Reference:
     cfg = {"embed_dim": 24, "vision_cfg": {**VISION, **options}, "text_cfg": TEXT, "quick_gelu": quick_gelu}
     model = randomised(open_clip.CLIP(**cfg))
-    module = copy.deepcopy(model.visual)
-    if openai:
-        sizes = {"input_resolution": 32, "context_length": 8, "vocab_size": 40}
-        state = model.state_dict() | {name: torch.tensor(value) for name, value in sizes.items()}
-        torch.save({name: tensor.clone() for name, tensor in state.items()}, folder / "clip.pt")
-    else:
-        torch.save(model.state_dict(), folder / "open_clip_pytorch_model.bin")
-        (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": cfg, "preprocess_cfg": {}}))
+    torch.save(model.state_dict(), folder / "open_clip_pytorch_model.bin")
+    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": cfg, "preprocess_cfg": {}}))
 
-    def answer(pixels: torch.Tensor) -> Answer:
-        return of_open_clip(grown(model, cfg, pixels.shape[-2:]), pixels)
-
-    return Reference(folder / "clip.pt" if openai else folder, answer, module)
-
-
-def grown(model: nn.Module, cfg: dict[str, Any], size: torch.Size) -> nn.Module:
-    """The visual tower at another size, its positions resized as open_clip does when it loads a checkpoint."""
-    if tuple(size) == (32, 32):
-        return model.visual
-    other = open_clip.CLIP(**{**cfg, "vision_cfg": {**cfg["vision_cfg"], "image_size": tuple(size)}}).eval()
-    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    open_clip.model.resize_pos_embed(state, other)
-    other.load_state_dict(state)
-    return other.visual.requires_grad_(False)
-
-
-def make_torchvision(folder: Path, representation: int | None = None) -> Reference:
-    def build(size: int) -> nn.Module:
-        kind = torchvision.models.VisionTransformer
-        return kind(size, 8, 3, 4, 64, 96, num_classes=7, representation_size=representation).eval()
-
-    model = randomised(build(32))
-    torch.save(model.state_dict(), folder / "vit.pth")
-
-    def answer(pixels: torch.Tensor) -> Answer:
-        network = build(pixels.shape[-1])
-        state = torchvision.models.vision_transformer.interpolate_embeddings(
-            pixels.shape[-1], 8, {name: tensor.clone() for name, tensor in model.state_dict().items()}
-        )
-        network.load_state_dict(state)
-        attentions = [layer.self_attention for layer in network.encoder.layers]
-        for attention in attentions:
-            attention.register_forward_pre_hook(ask_for_weights, with_kwargs=True)
-        with torch.no_grad(), collect_outputs(attentions, lambda output: output[1]) as weights:
-            output = network(pixels)
-        return Answer(output, tuple(weights))
-
-    return Reference(folder / "vit.pth", answer, model)
+    return Reference(folder, partial(of_open_clip, model.visual), model.visual)
 
 
 def make_vit_pytorch(folder: Path, **options: Any) -> Reference:
@@ -132,35 +86,15 @@ def make_npz(folder: Path, prefix: str = "", gap: bool = False, dtype: str = "fl
 
 
 HEADS = {"heads": 4}
+TOWER = "OpenCLIP visual tower"
 CASES = (
-    Case(
-        "OpenCLIP visual tower",
-        "GELU",
-        "clip",
-        partial(make_open_clip, quick_gelu=False),
-        ((32, 32), (48, 48), (24, 40)),
-    ),
-    Case(
-        "OpenCLIP visual tower",
-        "mean of the patches",
-        "clip",
-        partial(make_open_clip, quick_gelu=False, pool_type="avg", final_ln_after_pool=True),
-        SQUARE,
-    ),
-    Case(
-        "OpenCLIP visual tower",
-        "LayerScale, no norm before the layers",
-        "clip",
-        partial(make_open_clip, quick_gelu=True, ls_init_value=0.5, no_ln_pre=True),
-        SQUARE,
-    ),
-    Case(
-        "OpenAI CLIP visual tower",
-        "quick GELU",
-        "clip",
-        partial(make_open_clip, quick_gelu=True, openai=True),
-        ((32, 32), (48, 48), (24, 40)),
-        HEADS,
+    *(
+        Case(TOWER, name, "watched by open_clip", partial(make_open_clip, **options), SQUARE)
+        for name, options in {
+            "GELU": {"quick_gelu": False},
+            "mean of the patches": {"quick_gelu": False, "pool_type": "avg", "final_ln_after_pool": True},
+            "LayerScale, no norm before the layers": {"quick_gelu": True, "ls_init_value": 0.5, "no_ln_pre": True},
+        }.items()
     ),
     Case("Google's JAX .npz", "ViT", "google-npz", make_npz, SQUARE),
     Case(
@@ -169,15 +103,6 @@ CASES = (
         "google-npz",
         partial(make_npz, prefix="params/", gap=True),
         SQUARE,
-    ),
-    Case("torchvision vit_*", "ViT", "torchvision", make_torchvision, ((32, 32), (48, 48)), HEADS),
-    Case(
-        "torchvision vit_*",
-        "representation",
-        "torchvision",
-        partial(make_torchvision, representation=40),
-        SQUARE,
-        HEADS,
     ),
     Case("vit-pytorch ViT", "CLS", "vit-pytorch", make_vit_pytorch, ((32, 32), (24, 32), (16, 16)), HEADS),
     Case("vit-pytorch ViT", "mean", "vit-pytorch", partial(make_vit_pytorch, pool="mean"), ((32, 32), (24, 32)), HEADS),

@@ -12,12 +12,12 @@ import torch
 from einops import rearrange
 from torch import nn
 
-from vitviz.errors.kinds import CheckpointError
+from tests.parity.reference_models import ReferenceModel
+from vitviz.models.network import Network
 from vitviz.models.pooling import POOLINGS
 from vitviz.models.vit import VisionTransformer
 from vitviz.models.watched.outputs import primary_output
 from vitviz.weights.modules.unwrap import package_of
-from vitviz.weights.packages import ReferenceModel
 
 OUTPUTS = ("logits", "image_embeds", "pooler_output")
 
@@ -44,14 +44,13 @@ def answer_of(reference: ReferenceModel, pixels: torch.Tensor) -> Answer:
     return (of_open_clip if package_of(reference.module) == "open_clip" else of_timm)(reference.module, pixels)
 
 
-def expected_output(answer: Answer, network: VisionTransformer, pixels: torch.Tensor) -> torch.Tensor:
-    """The package's output; if it has none, its tokens with vitviz's pooling."""
+def expected_output(answer: Answer, network: Network, pixels: torch.Tensor) -> torch.Tensor:
+    """The package's output; if it has none, its tokens, with vitviz's pooling where its own network has one."""
     if answer.output is not None:
         return answer.output
-    pool = POOLINGS[network.config.pooling].pool
-    if answer.tokens is None or pool is None:
-        raise CheckpointError("the package's model gives neither an output nor tokens to compare")
-    return pool(answer.tokens, network.config.layout(*pixels.shape[-2:]))
+    assert answer.tokens is not None, "the package's model gives neither an output nor tokens to compare"
+    pool = POOLINGS[network.config.pooling].pool if isinstance(network, VisionTransformer) else None
+    return answer.tokens if pool is None else pool(answer.tokens, network.config.layout(*pixels.shape[-2:]))
 
 
 def of_timm(model: Any, pixels: torch.Tensor) -> Answer:

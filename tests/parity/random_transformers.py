@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.parity.case import randomised
 from tests.parity.random_draws import Case, Draw, Drawn, at_times, few, optional, together
+from tests.parity.reference_models import of_transformers
 from tests.reference_packages import transformers
-from vitviz.weights.packages.transformers import reference_of
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "patch_size": 8, "image_size": 32}
 MLP = {"intermediate_size": 48}
@@ -178,12 +178,12 @@ def make(draw: Draw, folder: Path) -> Case:
     if processor == "Siglip2":
         patch = given["patch_size"]
         sizes = {"patch_size": patch, "max_num_patches": sides[0] * sides[1] // patch**2}
-    if channels == 1 and processor in ("CLIP", "Siglip", "Siglip2"):
+    if channels == 1 and processor in ("Bit", "CLIP", "Siglip", "Siglip2"):
         files["do_convert_rgb"] = False
     # Whatever wrote the file, the class that reads it is the one with torchvision, where that is installed.
     backend = "Pil" if files.pop("pil", False) and processor != "DINOv3ViT" else ""
     getattr(transformers, f"{processor}ImageProcessor{backend}")(**sizes, **files).save_pretrained(folder)
-    return Case(reference_of(network, folder), sides, channels)
+    return Case(of_transformers(network, folder), sides, channels)
 
 
 def inspectable(config_class: type) -> list[str]:

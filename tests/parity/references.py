@@ -1,59 +1,55 @@
-"""What vitviz computes for each architecture of ``docs/checked.md`` and for random configurations, kept as numbers.
+"""Numbers of each architecture of ``docs/checked.md`` and of random configurations, kept as arrays.
 
-``python -m tests.parity.references`` writes them. Whatever opens these networks later has the same ones.
+They are not computed again: whatever opens these networks has the same ones.
 """
 
 from __future__ import annotations
 
-import json
 import tempfile
-from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import hypothesis
 import numpy as np
 import torch
-from hypothesis import HealthCheck, Phase, settings
 from PIL import Image
 
 import vitviz
 from tests.parity import CASES
-from tests.parity.case import Case
+from tests.parity.case import Case, answer_of_vitviz
 from tests.parity.random_configurations import DRAWN
-from tests.parity.random_draws import Draw, Drawn, silent
+from tests.parity.random_draws import Draw, silent
 from tests.parity.table import by_row
-from tests.support.reading import read_checkpoint
+from tests.support.reading import read_any
 from vitviz import METHODS, Model
-from vitviz.errors.kinds import VitvizError
+from vitviz.errors.kinds import MethodError
 
 FILE = Path(__file__).parents[1] / "data" / "references.npz"
-DRAWS = {"timm": 88, "transformers": 80, "open_clip": 32}
 # Of the attention of each layer, so many rows are kept.
 MOST_ROWS = 4
 MAPS = ("rollout", "relevance", "legrad")
 ROWS = {row: cases[0] for row, cases in by_row(CASES).items()}
+# Rows whose picture was enlarged, so that this part of it remained.
+CROP = 0.875
+CROPPED = {f"transformers {each}" for each in ("DeiT", "I-JEPA", "DINOv2", "DINOv2 with registers")}
 
 
 def numbers(model: Model) -> dict[str, np.ndarray]:
-    """The output, some rows of the attention of every layer, and three maps of one picture."""
+    """The output, some rows of the attention of every layer, and the maps of one picture that the model can have."""
     preprocessing = model.preprocessing
     noise = np.random.default_rng(0).integers(0, 256, (preprocessing.height, preprocessing.width, 3), dtype=np.uint8)
     analysis = vitviz.analyze(Image.fromarray(noise), model)
     trace, tokens = analysis.trace, analysis.trace.layout.token_count
     rows = sorted({round(row) for row in np.linspace(0, tokens - 1, MOST_ROWS)})
     found = {"attention": torch.stack([trace.weights(layer)[:, rows] for layer in range(trace.layers)])}
-    found["output"] = model.network(analysis.prepared.pixels)[0].detach()
-    # Without classes, maps are about likeness to the same picture upside down.
-    has_classes = analysis.logits.numel() > 0
-    target = {} if has_classes else {"target": vitviz.likeness(vitviz.analyze(Image.fromarray(noise[::-1]), model))}
+    found["output"] = answer_of_vitviz(model.network, analysis.prepared.pixels)[0][0].detach()
     for method in MAPS:
         try:
-            found[method] = analysis.map(method, **(target if METHODS[method].class_specific else {})).values
-        except VitvizError as error:
+            # Without classes, maps are about likeness to the same picture upside down.
+            is_alike = METHODS[method].class_specific and not analysis.logits.numel()
+            other = {"target": vitviz.likeness(vitviz.analyze(Image.fromarray(noise[::-1]), model))} if is_alike else {}
+            found[method] = analysis.map(method, **other).values
+        except MethodError:
             found[method] = torch.empty(0)
-            print(f"{model.name}: {error}")
     return {name: value.numpy().astype(np.float32) for name, value in found.items()}
 
 
@@ -63,7 +59,10 @@ def numbers_of_row(case: Case) -> dict[str, np.ndarray]:
         torch.manual_seed(0)
         with silent():
             reference = case.make(Path(folder))
-        return numbers(read_checkpoint(reference.path, **case.overrides).model)
+        model = read_any(reference.path, report=lambda _: None, **case.overrides).model
+        if case.row in CROPPED:
+            model = replace(model, preprocessing=replace(model.preprocessing, crop_fraction=CROP))
+        return numbers(model)
 
 
 def numbers_of_draw(package: str, draw: Draw) -> dict[str, np.ndarray]:
@@ -72,49 +71,4 @@ def numbers_of_draw(package: str, draw: Draw) -> dict[str, np.ndarray]:
         torch.default_generator.manual_seed(0)
         with silent(), torch.random.fork_rng(devices=[]), torch.inference_mode():
             DRAWN[package].make(draw, Path(folder))
-        return numbers(read_checkpoint(Path(folder)).model)
-
-
-def draws_of(drawn: Drawn, count: int) -> Iterator[Draw]:
-    """Different configurations, the same ones with the same version of hypothesis."""
-    found: dict[str, Draw] = {}
-
-    @hypothesis.seed(0)
-    @settings(
-        max_examples=2 * count, database=None, deadline=None, phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
-    @hypothesis.given(drawn.strategy)
-    def once(draw: Draw) -> None:
-        found.setdefault(str(draw), draw)
-
-    once()
-    yield from found.values()
-
-
-def write() -> None:
-    """Compute all, and write the file."""
-    arrays: dict[str, Any] = {}
-    for row, case in ROWS.items():
-        arrays |= {f"{row}|{name}": value for name, value in numbers_of_row(case).items()}
-    kept: list[dict[str, Any]] = []
-    for package, count in DRAWS.items():
-        done = 0
-        for draw in draws_of(DRAWN[package], count):
-            # Not everything that can be drawn is a model, or one that opens.
-            try:
-                found = numbers_of_draw(package, draw)
-            except Exception as error:
-                print(f"{package}: {draw}: {type(error).__name__}", flush=True)
-                continue
-            arrays |= {f"draw {len(kept)}|{name}": value for name, value in found.items()}
-            kept.append({"package": package, **asdict(draw)})
-            done += 1
-            if done == count:
-                break
-    np.savez_compressed(FILE, draws=np.array(json.dumps(kept)), **arrays)
-    print(f"{len(ROWS)} architectures, {len(kept)} draws, {FILE.stat().st_size:,} bytes")
-
-
-if __name__ == "__main__":
-    write()
+        return numbers(read_any(Path(folder), report=lambda _: None).model)

@@ -16,22 +16,19 @@ from tests.parity.case import Case, Difference, compare
 PAGE = Path(__file__).parents[2] / "docs" / "checked.md"
 SECTION = re.compile(r"(?<=<!-- families -->\n).*?(?=\n<!-- /families -->)", re.DOTALL)
 HEADER = (
-    "| family | compared with | image sizes | output | attention weights |",
-    "| --- | --- | --- | --- | --- |",
+    "| family | opens as | compared with | image sizes | output | attention weights |",
+    "| --- | --- | --- | --- | --- | --- |",
 )
 # Layouts that no package writes any more: what they mean stands in our own words in the tests.
 TAUGHT = "the layout written out in `tests/parity/taught.py`"
 STORED = "numbers stored from its own code"
-# The first of these with which the name of a row's family begins.
+# By the family of a case.
 PACKAGES = {
-    **dict.fromkeys(("dino", "dinov2", "dinov3"), STORED),
+    **dict.fromkeys(("dino", "dinov2"), STORED),
     **dict.fromkeys(("vit-pytorch-first", "multihead", "sequential", "jax-port"), TAUGHT),
-    **dict.fromkeys(("pytorch-pretrained-vit", "jeonsworld", "mmpretrain"), TAUGHT),
-    "timm": "timm",
-    "google-npz": "timm",
-    "transformers": "transformers",
-    "clip": "open_clip_torch",
-    "torchvision": "torchvision",
+    **dict.fromkeys(("timm", "google-npz", "watched by timm"), "timm"),
+    **dict.fromkeys(("transformers-vit", "watched by transformers"), "transformers"),
+    "watched by open_clip": "open_clip_torch",
     "vit-pytorch": "vit-pytorch",
 }
 KINDS = ("trained", "other sizes", "not square")
@@ -48,8 +45,13 @@ def kinds(cases: Iterable[Case]) -> str:
 
 def package(case: Case) -> str:
     """What a case is compared with, and its version."""
-    name = PACKAGES.get(case.family) or PACKAGES[case.family.split("-")[0]]
+    name = PACKAGES[case.family]
     return name if name in (TAUGHT, STORED) else f"{name} {version(name)}"
+
+
+def opened(cases: Iterable[Case]) -> str:
+    """In which network the cases of a row open."""
+    return ", ".join(dict.fromkeys("watched" if case.is_watched else "own network" for case in cases))
 
 
 def by_row(cases: Iterable[Case]) -> dict[str, list[Case]]:
@@ -63,7 +65,7 @@ def by_row(cases: Iterable[Case]) -> dict[str, list[Case]]:
 def table(differences: Mapping[Case, Difference]) -> str:
     """One line for each row, with the largest differences of its cases."""
     lines = [
-        f"| {row} | {package(cases[0])} | {kinds(cases)} "
+        f"| {row} | {opened(cases)} | {package(cases[0])} | {kinds(cases)} "
         f"| {max(differences[case].output for case in cases):.1e} "
         f"| {max(differences[case].attention for case in cases):.1e} |"
         for row, cases in by_row(differences).items()

@@ -25,7 +25,6 @@ class Layout:
         attention: the maps to queries, keys and values, or the one map to all of them.
         out: the map after the attention; empty if there is none.
         mlp: its two maps.
-        scales: of attention and MLP, each a vector.
         outputs: how the outputs of the maps to queries, keys and values are ordered.
         pixels: how the inputs of the patch embedding are ordered; ``"c p q"`` is that of a convolution.
         has_bias: whether the maps to queries, keys and values have one.
@@ -33,7 +32,6 @@ class Layout:
         constant: of the scores; ``is_after`` says that it multiplies the attention weights instead.
         pooling: what is normalised and classified.
         is_flat: whether the positions have no axis for the batch.
-        is_resized: whether positions are interpolated for other sizes; otherwise they take the first ones.
     """
 
     cls: str
@@ -45,29 +43,25 @@ class Layout:
     mlp: tuple[str, str]
     final_norm: str
     head: str
-    scales: tuple[str, ...] = ()
     outputs: str = "qkv h d"
     pixels: str = "c p q"
     heads: int = HEADS
     head_width: int = WIDTH // HEADS
     constant: float = (WIDTH // HEADS) ** -0.5
-    epsilon: float = 1e-5
     pooling: str = "cls"
     has_bias: bool = True
     is_apart: bool = False
     is_after: bool = False
     is_flat: bool = False
-    is_resized: bool = False
 
     def state(self) -> dict[str, torch.Tensor]:
         """Random weights, with every map as torch applies it."""
         inner = self.heads * self.head_width
         state = {self.cls: torch.randn(1, 1, WIDTH), self.positions: torch.randn(1, 1 + SIDE**2, WIDTH)}
         maps = {self.patches: (WIDTH, 3 * PATCH**2), self.head: (CLASSES, WIDTH)}
-        norms, scales = [self.final_norm], list[str]()
+        norms = [self.final_norm]
         for layer in range(DEPTH):
             norms += [name.format(layer) for name in self.norms]
-            scales += [name.format(layer) for name in self.scales]
             each = (3 * inner // len(self.attention), WIDTH)
             maps |= {name.format(layer): each for name in self.attention}
             maps |= {self.out.format(layer): (WIDTH, inner)} if self.out else {}
@@ -77,7 +71,6 @@ class Layout:
             state[f"{name}bias"] = torch.randn(outputs) * 0.15
         for name in norms:
             state |= {f"{name}weight": 1 + 0.2 * torch.randn(WIDTH), f"{name}bias": 0.15 * torch.randn(WIDTH)}
-        state |= {f"{name}weight": 1 + 0.2 * torch.randn(WIDTH) for name in scales}
         if not self.has_bias:
             for layer in range(DEPTH):
                 del state[f"{self.attention[0].format(layer)}bias"]
@@ -106,18 +99,12 @@ class Layout:
             return F.linear(tokens, state[f"{name}weight"], state.get(f"{name}bias"))
 
         def norm(name: str, tokens: torch.Tensor) -> torch.Tensor:
-            return F.layer_norm(tokens, (WIDTH,), state[f"{name}weight"], state[f"{name}bias"], self.epsilon)
-
-        def scaled(number: int, layer: int, tokens: torch.Tensor) -> torch.Tensor:
-            return tokens * state[f"{self.scales[number].format(layer)}weight"] if self.scales else tokens
+            return F.layer_norm(tokens, (WIDTH,), state[f"{name}weight"], state[f"{name}bias"])
 
         squares = rearrange(pixels, f"b c (h p) (w q) -> b h w ({self.pixels})", p=PATCH, q=PATCH)
         cls, positions = state[self.cls], state[self.positions]
         rows, columns = squares.shape[1:3]
         own, grid = positions[:, :1], positions[:, 1 : 1 + rows * columns]
-        if self.is_resized and (rows, columns) != (SIDE, SIDE):
-            planes = rearrange(positions[:, 1:], "1 (h w) d -> 1 d h w", h=SIDE)
-            grid = F.interpolate(planes, (rows, columns), mode="bicubic").flatten(2).mT
         patches = linear(self.patches, squares).flatten(1, 2) + grid
         tokens = torch.cat([(cls + own).expand(len(pixels), -1, -1), patches], 1)
         weights: list[torch.Tensor] = []
@@ -128,10 +115,10 @@ class Layout:
             queries, keys, values = rearrange(maps, f"b n ({self.outputs}) -> qkv b h n d", qkv=3, h=self.heads)
             weights.append((queries @ keys.mT * before).softmax(-1))
             mixed = rearrange(weights[-1] * after @ values, "b h n d -> b n (h d)")
-            tokens = tokens + scaled(0, layer, linear(self.out.format(layer), mixed) if self.out else mixed)
+            tokens = tokens + (linear(self.out.format(layer), mixed) if self.out else mixed)
             hidden = F.gelu(linear(self.mlp[0].format(layer), norm(self.norms[1].format(layer), tokens)))
-            tokens = tokens + scaled(1, layer, linear(self.mlp[1].format(layer), hidden))
-        parts = {"cls": tokens[:, :1], "mean of all": tokens, "mean of patches": tokens[:, 1:]}
+            tokens = tokens + linear(self.mlp[1].format(layer), hidden)
+        parts = {"cls": tokens[:, :1], "mean of all": tokens}
         return Answer(linear(self.head, norm(self.final_norm, parts[self.pooling].mean(1))), tuple(weights))
 
 
@@ -192,42 +179,4 @@ SEQUENTIAL_APART = replace(
     attention=layers("1", "0.fn.1.queries.", "0.fn.1.keys.", "0.fn.1.values."),
     outputs="qkv h d",
     constant=(WIDTH // HEADS) ** -0.5,
-)
-# By Luke Melas-Kyriazi.
-PYTORCH_PRETRAINED = Layout(
-    *("class_token", "positional_embedding.pos_embedding", "patch_embedding."),
-    layers("transformer.blocks", "norm1.", "norm2."),
-    layers("transformer.blocks", "attn.proj_q.", "attn.proj_k.", "attn.proj_v."),
-    *layers("transformer.blocks", "proj."),
-    layers("transformer.blocks", "pwff.fc1.", "pwff.fc2."),
-    *("norm.", "fc."),
-    epsilon=1e-6,
-)
-JEONSWORLD = Layout(
-    *("transformer.embeddings.cls_token", "transformer.embeddings.position_embeddings"),
-    "transformer.embeddings.patch_embeddings.",
-    layers("transformer.encoder.layer", "attention_norm.", "ffn_norm."),
-    layers("transformer.encoder.layer", "attn.query.", "attn.key.", "attn.value."),
-    *layers("transformer.encoder.layer", "attn.out."),
-    layers("transformer.encoder.layer", "ffn.fc1.", "ffn.fc2."),
-    *("transformer.encoder.encoder_norm.", "head."),
-    epsilon=1e-6,
-)
-# Its classifier, which reads CLS or the mean of the patches.
-MMPRETRAIN = Layout(
-    *("backbone.cls_token", "backbone.pos_embed", "backbone.patch_embed.projection."),
-    layers("backbone.layers", "ln1.", "ln2."),
-    layers("backbone.layers", "attn.qkv."),
-    *layers("backbone.layers", "attn.proj."),
-    layers("backbone.layers", "ffn.layers.0.0.", "ffn.layers.1."),
-    *("backbone.ln1.", "head.layers.head."),
-    epsilon=1e-6,
-    is_resized=True,
-)
-MMPRETRAIN_MEAN = replace(
-    MMPRETRAIN,
-    final_norm="backbone.ln2.",
-    head="head.fc.",
-    scales=layers("backbone.layers", "attn.gamma1.", "ffn.gamma2."),
-    pooling="mean of patches",
 )

@@ -10,7 +10,7 @@ import torch
 
 from tests.parity import taught
 from tests.parity.case import Case, Reference, Size
-from tests.parity.transformers_cases import case as transformers_case
+from tests.parity.transformers_cases import plain
 
 
 def make(folder: Path, layout: taught.Layout, wrap: str = "") -> Reference:
@@ -20,9 +20,9 @@ def make(folder: Path, layout: taught.Layout, wrap: str = "") -> Reference:
     return Reference(folder / "vit.pth", partial(layout.answer, state))
 
 
-def bare_state(folder: Path, **options: object) -> Reference:
+def bare_state(folder: Path) -> Reference:
     """A transformers model of which only the state dict was kept."""
-    reference = transformers_case("", "", "", "ViTForImageClassification", "ViTConfig", num_labels=7).make(folder)
+    reference = plain("", "ViTForImageClassification", num_labels=7).make(folder)
     (folder / "config.json").unlink()
     return reference
 
@@ -80,36 +80,6 @@ CASES = (
         {**HEADS, "pooling": "cls", "activation": "gelu", "norm_epsilon": 1e-12},
     ),
     Case("PyTorch port of the JAX ViT", "heads apart", "jax-port", partial(make, layout=taught.TENSORDOT), SQUARE),
-    Case(
-        "PyTorch-Pretrained-ViT",
-        "CLS",
-        "pytorch-pretrained-vit",
-        partial(make, layout=taught.PYTORCH_PRETRAINED),
-        SQUARE,
-        HEADS,
-    ),
-    Case(
-        "jeonsworld/ViT-pytorch",
-        "CLS",
-        "jeonsworld",
-        partial(make, layout=taught.JEONSWORLD),
-        SQUARE,
-        HEADS,
-    ),
-    *(
-        Case(
-            "MMPretrain ViT, DeiT",
-            name,
-            "mmpretrain",
-            partial(make, layout=layout, wrap=wrap),
-            ((32, 32), (24, 40)),
-            {**HEADS, "activation": "gelu", "norm_epsilon": 1e-6},
-        )
-        for name, layout, wrap in (
-            ("CLS", taught.MMPRETRAIN, ""),
-            ("mean of the patches, LayerScale", taught.MMPRETRAIN_MEAN, "state_dict"),
-        )
-    ),
     Case(
         "einops ViT as nn.Sequential",
         "one map for queries, keys and values",

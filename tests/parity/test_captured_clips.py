@@ -68,6 +68,9 @@ def test_an_architecture_is_exact(name: str) -> None:
 
 def test_preprocessing_that_vitviz_does_not_do_is_asked_for() -> None:
     module = randomised(timm.create_model("deepseek_vit_412m_enc", depth=1, embed_dim=32, num_heads=2, img_size=56))
-    with pytest.raises(CheckpointError, match=r"crop_mode = 'border'.*expected preprocessing = .* or normalisation = "):
+    with pytest.raises(
+        CheckpointError,
+        match=r"crop_mode 'center' or 'squash'.*'border'.*expected preprocessing = .* or normalisation = ",
+    ):
         vitviz.load(module)
     assert vitviz.load(module, normalisation="half").network.config.depth == 1

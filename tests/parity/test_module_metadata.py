@@ -106,9 +106,8 @@ def test_timms_default_is_assumed_and_a_folder_that_states_it_is_not(tmp_path: P
     config = json.loads((tmp_path / "whole" / "config.json").read_text())
     del config["pretrained_cfg"]["crop_pct"]
     (tmp_path / "whole" / "config.json").write_text(json.dumps(config))
-    for engine in (None, "module"):
-        [assumption] = assumed(load(tmp_path / "whole", engine=engine))
-        assert "crop to 0.875" in assumption
+    [assumption] = assumed(load(tmp_path / "whole"))
+    assert "crop to 0.875" in assumption
 
 
 REFUSED = {

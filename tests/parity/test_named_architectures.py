@@ -1,28 +1,19 @@
-"""What is no Vision Transformer of vitviz's families is called by its name, as a file and as a module."""
+"""A module that is no plain Vision Transformer is called by its name."""
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
-
 import pytest
 import torch
-from torch import nn
 
 import vitviz
 from tests.parity.case import randomised
 from tests.reference_packages import timm, transformers
 from tests.support.long_runs import one_in
-from vitviz.errors.kinds import CheckpointError, VitvizError
-from vitviz.weights.architectures import ARCHITECTURES, architecture_of_module
-from vitviz.weights.formats.tensors import WeightFile
-from vitviz.weights.metadata.settings import Settings
-from vitviz.weights.metadata.sidecars import Sidecars
-from vitviz.weights.overrides import NOTHING
-from vitviz.weights.recognize import SCOPE, recognize
+from vitviz.errors.kinds import VitvizError
+from vitviz.weights.architectures import architecture_of_module
 
 pytestmark = pytest.mark.parity
-# Names of timm, and how vitviz calls what they are, which may be several that have the same keys.
+# Names of timm, and how vitviz calls what they are.
 NAMES = {
     "swin_tiny_patch4_window7_224": "Swin",
     "swinv2_tiny_window8_256": "Swin V2",
@@ -56,44 +47,13 @@ NAMES = {
     "mixer_b16_224": "MLP-Mixer",
     "focalnet_tiny_srf": "FocalNet",
 }
-# Defined among others' files, such as mlp_mixer in one that is called otherwise.
-OTHER_FILES = {"vit_relpos_small_patch16_224": "BEiT"}
 
 
-@cache
-def without_memory(name: str) -> nn.Module:
-    """A model of timm on the meta device, built once for all tests."""
-    with torch.device("meta"):
-        model: nn.Module = timm.create_model(name, pretrained=False)
-    return model
-
-
-some = pytest.mark.parametrize("name", one_in(6, {name: name for name in {**NAMES, **OTHER_FILES}}))
-
-
-@some
-def test_a_file_is_refused_by_the_name_of_its_architecture(name: str) -> None:
-    title = {**NAMES, **OTHER_FILES}[name]
-    state = without_memory(name).state_dict()
-    with pytest.raises(CheckpointError) as refused:
-        recognize(WeightFile("a.pth", "memory", {"": state}, Path("a.pth")), Sidecars(), NOTHING)
-    architecture = next(each for each in ARCHITECTURES if each.title == title)
-    assert str(refused.value).startswith(f"a.pth: this is {architecture.sentence}; {SCOPE}")
-    assert ("a module of it in memory opens" in str(refused.value)) == architecture.module_opens
-    assert "keys that" not in str(refused.value) and "most of its keys" not in str(refused.value)
-
-
-@some
+@pytest.mark.parametrize("name", one_in(6, {name: name for name in NAMES}))
 def test_a_module_is_known_by_the_file_of_its_class(name: str) -> None:
-    found = architecture_of_module(without_memory(name))
-    assert (found is not None and found.title == NAMES[name]) or name in OTHER_FILES
-
-
-def test_a_configuration_s_model_type_is_named() -> None:
-    sidecars = Sidecars(config=Settings({"model_type": "swin"}, "config.json"))
-    file = WeightFile("a.pth", "memory", {"": {"a.weight": torch.zeros(3)}}, Path("a.pth"))
-    with pytest.raises(CheckpointError, match=r"^a\.pth: this is Swin: hierarchical, windows; vitviz reads"):
-        recognize(file, sidecars, NOTHING)
+    with torch.device("meta"):
+        found = architecture_of_module(timm.create_model(name, pretrained=False))
+    assert found is not None and found.title == NAMES[name]
 
 
 MODULES = {

@@ -1,125 +1,111 @@
 """Write down what timm's names of Vision Transformers mean: ``python -m tests.parity.timm_architectures``.
 
 The table (``vitviz/weights/data/timm_architectures.json``) has for every architecture whose weights have the keys of
-vitviz's timm families the class, the arguments with which timm makes it, a digest of its tensors' shapes, the numbers
-of classes of its published weights, and how their pictures are prepared. A test compares it with the timm that is
-installed.
+vitviz's timm family a digest of its tensors' shapes, the facts that the tensors do not tell, where vitviz's own network
+with them has its numbers, the numbers of classes of its published weights, and how their pictures are prepared. A test
+compares it with the timm that is installed.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
-from functools import cache, partial
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 from timm.data import resolve_data_config
-from timm.models import (
-    beit,
-    cait,
-    deit,
-    eva,
-    qwen3_vit,
-    vision_transformer,
-    vision_transformer_hybrid,
-    vision_transformer_relpos,
-    vision_transformer_sam,
-)
 from timm.models._registry import _model_default_cfgs, _model_entrypoints
+from torch import nn
 
+from tests.parity.case import randomised
+from tests.parity.random_draws import silent
 from tests.reference_packages import timm
-from vitviz.weights.families.timm import SIGNATURES
+from vitviz.errors.kinds import VitvizError
+from vitviz.weights.conversion.assemble import assemble, infer_config
+from vitviz.weights.conversion.canonical import MatchedCheckpoint
+from vitviz.weights.families.timm import SIGNATURE, TIMM
 from vitviz.weights.families.timm_architectures import DATA, USUAL_CFG, digest
+from vitviz.weights.formats.tensors import WeightFile
+from vitviz.weights.metadata.beside import Beside
+from vitviz.weights.overrides import NOTHING
+from vitviz.weights.own_network import facts_of_timm
+from vitviz.weights.recognize import recognize
 
 MODULES = (
-    *(vision_transformer, deit, eva, vision_transformer_hybrid, vision_transformer_relpos, vision_transformer_sam),
-    *(beit, cait, qwen3_vit),
+    *("vision_transformer", "deit", "eva", "vision_transformer_hybrid", "vision_transformer_relpos"),
+    *("vision_transformer_sam", "beit", "cait", "qwen3_vit"),
 )
-# Arguments that say how a model is trained or loaded, not what it computes.
-TRAINING = ("weight_init", "fix_init", "init_values", "head_init_scale", "pretrained_cfg", "pretrained_cfg_overlay")
-
-
-LOADING = ("pretrained_filter_fn", "pretrained_strict", "feature_cfg", "cache_dir", "kwargs_filter")
-# What other sizes of one architecture differ in.
-SIZES = ("img_size", "patch_size", "embed_dim", "depth", "num_heads", "mlp_ratio")
-
-
-class Recorded(Exception):
-    """Ends the making of a model whose arguments are known."""
-
-
-@cache
-def kind_of(name: str) -> str:
-    """What timm builds under a name, whatever its sizes: the class and all other arguments of the network."""
-
-    def build(cls: type, variant: str, pretrained: bool, **keywords: Any) -> torch.nn.Module:
-        kept = {key: plain(value) for key, value in keywords.items() if key not in (*LOADING, *TRAINING, *SIZES)}
-        # Of layer scale, the starting value is one that training changes.
-        kept["layer scale"] = keywords.get("init_values") is not None
-        raise Recorded(f"{cls.__name__} {json.dumps(kept, sort_keys=True, default=str)}")
-
-    with ExitStack() as patches:
-        for module in MODULES:
-            patches.enter_context(mock.patch.object(module, "build_model_with_cfg", build))
-        try:
-            _model_entrypoints[name]()
-        except Recorded as recorded:
-            return str(recorded)
-    raise AssertionError(f"{name}: timm makes it in a way of its own")
-
-
-def plain(value: Any) -> Any:
-    """An argument as JSON: a class by its name, with the arguments that are bound to it."""
-    if isinstance(value, partial):
-        bound = ", ".join(f"{name}={plain(each)}" for name, each in value.keywords.items())
-        return f"{plain(value.func)}({bound})"
-    if callable(value):
-        module, name = value.__module__.partition(".")[0], getattr(value, "__name__", type(value).__name__)
-        return f"{module}.{name}"
-    return list(value) if isinstance(value, tuple) else value
+# Every kind of block is made as small as this; patches keep their size.
+SMALL = {"embed_dim": 32, "depth": 2, "num_heads": 2}
 
 
 def describe(name: str) -> dict[str, Any] | None:
     """The row of an architecture; None where its weights have other keys."""
-    recorded: dict[str, Any] = {}
-
-    def build(cls: type, variant: str, pretrained: bool, **keywords: Any) -> torch.nn.Module:
-        recorded.update(cls=cls, keywords=dict(keywords))
-        return original(cls, variant, pretrained, **keywords)
-
-    original = timm.models._builder.build_model_with_cfg
-    patches = [mock.patch.object(module, "build_model_with_cfg", build) for module in MODULES]
-    for patch in patches:
-        patch.start()
-    try:
-        with torch.device("meta"):
-            model = timm.create_model(name)
-    finally:
-        for patch in patches:
-            patch.stop()
+    with torch.device("meta"):
+        model = timm.create_model(name)
     whole = {key: tuple(tensor.shape) for key, tensor in model.state_dict().items()}
-    anchor = SIGNATURES[0][0]
+    anchor = SIGNATURE[0]
     prefix = next((key[: -len(anchor)] for key in whole if key.endswith(anchor)), "")
     shapes = {key[len(prefix) :]: shape for key, shape in whole.items() if key.startswith(prefix)}
-    if not recorded or not any(all(key in shapes for key in signature) for signature in SIGNATURES):
+    if not set(SIGNATURE) <= shapes.keys():
         return None
-    arguments = {
-        key: plain(value)
-        for key, value in recorded["keywords"].items()
-        if key not in (*LOADING, *TRAINING) and value is not None
-    }
+    facts = {"facts": facts_of(model)} if is_own(name, prefix) else {}
     classes = {cfg.num_classes for cfg in _model_default_cfgs[name].cfgs.values() if cfg.has_weights}
-    row = {"class": recorded["cls"].__name__, "arguments": arguments, "shapes": digest(shapes)}
-    return {**row, **({"classes": sorted(classes)} if classes else {}), **describe_pictures(name)}
+    row = {"shapes": digest(shapes), **facts, **({"classes": sorted(classes)} if classes else {})}
+    found: dict[str, Any] = json.loads(json.dumps({**row, **describe_pictures(name)}))
+    return found
+
+
+def facts_of(model: Any) -> dict[str, Any]:
+    """What the tensors of a model do not tell, and their sizes, which those of a file have to be."""
+    block, patch = model.blocks[0], model.patch_embed.patch_size
+    hidden = block.mlp.fc2.in_features
+    stated = {
+        **{"width": model.embed_dim, "depth": len(model.blocks), "channels": model.patch_embed.proj.in_channels},
+        **{"patch_height": patch[0], "patch_width": patch[1]},
+        "query_key_norm": not isinstance(block.attn.q_norm, nn.Identity),
+        **{"mlp_width": hidden, "pre_norm": not isinstance(model.norm_pre, nn.Identity)},
+        **{"gated_mlp": hidden != block.mlp.fc1.out_features, "cls_token": model.cls_token is not None},
+        "register_tokens": model.num_reg_tokens,
+    }
+    return {**facts_of_timm(model), "any_size": model.dynamic_img_size, "stated": stated}
+
+
+def is_own(name: str, prefix: str) -> bool:
+    """Whether vitviz's own network with a model's facts has its numbers."""
+    if prefix:
+        return False
+    try:
+        with silent():
+            patch = timm.create_model(name, depth=1).patch_embed.patch_size
+            sides = 3 * patch[0], 3 * patch[1]
+            model = randomised(timm.create_model(name, **SMALL, img_size=sides))
+            facts = facts_of(model)
+    # The class may have no such argument, and its model no such part.
+    except (TypeError, AttributeError, KeyError, AssertionError, RuntimeError):
+        return False
+
+    def known(_: MatchedCheckpoint) -> dict[str, Any]:
+        return facts
+
+    file = WeightFile(name, "memory", {"": dict(model.state_dict())}, Path(name))
+    pixels = torch.randn(2, 3, *sides)
+    try:
+        checkpoint = recognize(file, Beside(), NOTHING, (replace(TIMM, facts=known),))
+        own = assemble(checkpoint, facts, infer_config(checkpoint, checkpoint.settle(facts)))
+    except VitvizError:
+        return False
+    with torch.inference_mode():
+        found, expected = own(pixels), model(pixels)
+    return found.shape == expected.shape and bool(torch.allclose(found, expected, rtol=1e-4, atol=3e-5))
 
 
 def describe_pictures(name: str) -> dict[str, Any]:
     """How timm prepares pictures, where that differs from its usual way: of the default weights, and of other tags."""
     own = {
-        tag: {entry: plain(config[entry]) for entry in USUAL_CFG if config[entry] != USUAL_CFG[entry]}
+        tag: {entry: config[entry] for entry in USUAL_CFG if config[entry] != USUAL_CFG[entry]}
         for tag, cfg in _model_default_cfgs[name].cfgs.items()
         for config in [resolve_data_config(pretrained_cfg=cfg.to_dict())]
     }
@@ -130,7 +116,7 @@ def describe_pictures(name: str) -> dict[str, Any]:
 
 def names() -> Iterator[str]:
     """timm's architectures in the modules of the table."""
-    places = {module.__name__ for module in MODULES}
+    places = {f"timm.models.{module}" for module in MODULES}
     for name in timm.list_models():
         if _model_entrypoints[name].__module__ in places:
             yield name
@@ -140,7 +126,7 @@ def main() -> None:
     rows = {name: row for name in names() if (row := describe(name)) is not None}
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items())
     DATA.write_text("{\n" + lines + "\n}\n")
-    print(f"{len(rows)} architectures of timm {timm.__version__}")
+    print(f"{len(rows)} architectures of timm {timm.__version__}, {sum('facts' in row for row in rows.values())} own")
 
 
 if __name__ == "__main__":

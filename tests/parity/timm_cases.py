@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from timm.layers import to_2tuple
 from timm.models.deit import VisionTransformerDistilled
-from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 
-from tests.parity.case import Case, Reference, randomised
+from tests.parity.case import Case, Reference, Size, randomised
 from tests.parity.package_answers import of_timm
 from tests.reference_packages import timm
 
 SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 64, "depth": 3, "num_heads": 4, "num_classes": 7}
+SIZES: tuple[Size, ...] = ((32, 32), (48, 48), (24, 40))
 TOLD = {"heads": 4, "activation": "gelu", "norm_epsilon": 1e-6, "pooling": "cls"}
 
 
@@ -27,7 +28,8 @@ def make(
     model = randomised(timm.create_model(architecture, **arguments) if architecture else cls(**arguments))
     answer = partial(of_timm, model)
     if architecture:
-        timm.models.save_for_hf(model, folder)
+        sides = to_2tuple(arguments["img_size"])
+        timm.models.save_for_hf(model, folder, data_config={"input_size": (3, *sides)})
         return Reference(folder, answer, model)
     torch.save(rename(model.state_dict()), folder / "model.pth")
     return Reference(folder / "model.pth", answer, model)
@@ -38,12 +40,14 @@ def as_deit3(state: dict[str, Any]) -> dict[str, Any]:
     return {"model": {re.sub(r"ls(\d)\.gamma", r"gamma_\1", key): tensor for key, tensor in state.items()}}
 
 
-def case(
-    row: str, name: str, sizes: tuple[tuple[int, int], ...] = ((32, 32), (48, 48), (24, 40)), **options: Any
-) -> Case:
-    family = options.pop("family", "timm")
+def case(row: str, name: str, sizes: tuple[Size, ...] = SIZES, **options: Any) -> Case:
     overrides = {**({} if "architecture" in options else TOLD), **options.pop("overrides", {})}
-    return Case(row, name, family, partial(make, **options), sizes, overrides)
+    return Case(row, name, "timm", partial(make, **options), sizes, overrides)
+
+
+def watched(row: str, name: str, architecture: str, **options: Any) -> Case:
+    """A folder that timm saves, of a network that vitviz has none for."""
+    return Case(row, name, "watched by timm", partial(make, architecture=architecture, **options), SIZES)
 
 
 CASES = (
@@ -82,13 +86,7 @@ CASES = (
         fc_norm=False,
         overrides={"pooling": "mean"},
     ),
-    case(
-        "timm, registers",
-        "CLS and four registers",
-        reg_tokens=4,
-        no_embed_class=True,
-        architecture="vit_base_patch16_224",
-    ),
+    watched("timm, registers", "CLS and four registers", "vit_base_patch16_224", reg_tokens=4, no_embed_class=True),
     case(
         "timm, registers",
         "no CLS, four registers",
@@ -111,22 +109,5 @@ CASES = (
         act_layer="quick_gelu",
         overrides={"activation": "quick gelu", "norm_epsilon": 1e-5},
     ),
-    case(
-        "timm DINOv3",
-        "rotary positions",
-        ((32, 32), (48, 48), (24, 40)),
-        family="timm-dinov3",
-        cls=Eva,
-        use_rot_pos_emb=True,
-        rope_type="dinov3",
-        rope_temperature=100,
-        use_abs_pos_emb=False,
-        num_reg_tokens=4,
-        init_values=0.5,
-        use_fc_norm=False,
-        qkv_bias=False,
-        norm_layer=partial(torch.nn.LayerNorm, eps=1e-5),
-        rope_rotate_half=True,
-        overrides={"image_size": 32, "norm_epsilon": 1e-5, "pooling": "mean"},
-    ),
+    watched("timm DINOv3", "rotary positions", "vit_small_patch16_dinov3", init_values=0.5),
 )

@@ -14,8 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 
 import vitviz
+from tests.support.commands import DINO, TIMM, write_dino, write_timm
 from tests.support.example import ROOT
 from tests.support.sources import parsed
 from vitviz.errors.extras import REQUIREMENTS, needs, optional
@@ -110,7 +112,7 @@ ABSENT = ("tqdm", "tensorboard")
 # What no public name needs before it is called, though `from vitviz import *` imports all of them.
 UNUSED = (
     *("callbacks", "cli", "training", "ui.app", "ui.server", "worker"),
-    *("weights.conversion", "weights.families", "weights.formats.files", "weights.hub", "weights.metadata.sidecars"),
+    *("weights.conversion", "weights.families", "weights.formats.files", "weights.hub", "weights.metadata.beside"),
     *("weights.modules", "weights.sources", "weights.packages", "weights.read", "weights.text_tower"),
 )
 # Rooms that are imported on first use.
@@ -248,9 +250,11 @@ EXTRAS = {
     "hub": ({"datasets"}, "datasets/hub.py"),
     "notebook": ({"anywidget"}, "ui/explorer/selection.py"),
     "ray": ({"ray"}, "datasets/cluster.py"),
+    "open_clip": ({"open_clip"}, "weights/packages.py"),
     "text": ({"open_clip", "transformers"}, "weights/text_tower.py"),
-    "transformers": ({"transformers"}, "weights/packages/transformers.py"),
-    "verify": ({"open_clip", "timm", "torchvision", "transformers"}, "weights/packages"),
+    "timm": ({"timm"}, "weights/packages.py"),
+    "transformers": ({"transformers"}, "weights/packages.py"),
+    "verify": ({"open_clip", "timm", "torchvision", "transformers"}, "weights/verify.py"),
     "video": ({"av"}, "video/facts.py"),
     "vlm": ({"transformers"}, "cli/asking.py"),
 }
@@ -281,7 +285,7 @@ def test_an_extra_brings_what_its_module_imports(name: str) -> None:
 
 def test_messages_propose_the_packages_and_versions_of_the_extras() -> None:
     """No package index has vitviz itself, so that a message proposes none of its extras."""
-    names = (*EXTRAS, "app", "mcp", "open_clip", "timm", "train")
+    names = (*EXTRAS, "app", "mcp", "train")
     stated = {line.partition(";")[0] for name in names for line in in_pyproject(name)}
     for module, requirements in REQUIREMENTS.items():
         assert set(requirements.split()) <= stated, module
@@ -300,6 +304,31 @@ def test_a_package_that_does_not_load_says_why(cause: Exception | None) -> None:
     assert str(found.value).startswith(f"vitviz ask: a package that is installed does not load: {reason}")
 
 
+@pytest.mark.parametrize(
+    "message", ["operator torchvision::nms does not exist", "partially initialized module 'torchvision'"]
+)
+def test_a_torchvision_of_another_build_is_one_sentence(
+    message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "timm.py").write_text(f"raise RuntimeError({message!r})")
+    monkeypatch.delitem(sys.modules, "timm", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(vitviz.CheckpointError) as found:
+        vitviz.load("timm:vit_tiny_patch16_224")
+    problem = rf"torchvision \S+ was built for another torch than {re.escape(torch.__version__)}"
+    remedy = "expected both from one index of packages: pip install --force-reinstall torch torchvision"
+    assert re.fullmatch(f"opening vit_tiny_patch16_224: {problem}; {remedy}", str(found.value))
+
+
+def test_layouts_of_ours_open_without_packages_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("timm", "transformers", "open_clip", "torchvision"):
+        monkeypatch.setitem(sys.modules, package, None)
+    assert vitviz.load().engine == vitviz.load(write_dino(tmp_path), **DINO).engine == "own"
+    assert vitviz.load(write_timm(tmp_path), **TIMM).engine == "own"
+    with pytest.raises(vitviz.CheckpointError, match=r"^opening vit_tiny_patch16_224 needs timm: pip install 'timm>="):
+        vitviz.load("timm:vit_tiny_patch16_224")
+
+
 def test_training_needs_its_extra() -> None:
     assert extra("train") == {"tensorboard"}
     # tensorboard is imported by torch's writer, not by its own name.
@@ -307,7 +336,7 @@ def test_training_needs_its_extra() -> None:
 
 
 def test_make_app_installs_the_extra_of_the_app_alone() -> None:
-    assert extra("app") == {"gradio", "pydantic", "starlette", "torch", "vitviz"}
+    assert extra("app") == {"gradio", "pydantic", "starlette", "timm", "torch", "vitviz"}
     makefile = (ROOT / "Makefile").read_text()
     ((install, stamp),) = re.findall(r"^\$\(VENV\)/\.app: .*\n\t(.*)\n\t(.*)\n", makefile, re.MULTILINE)
     assert (install, stamp) == ("$(INSTALL) --editable '.[app]'", "@touch $@")

@@ -246,9 +246,7 @@ TESTS: dict[str, dict[str, list[str]]] = {
     },
     "The library has no such limits.": {
         "weights/formats/test_damaged_files.py": ["test_a_file_that_is_no_checkpoint_is_refused"],
-        "weights/packages/test_opening.py": [
-            "test_a_package_sees_the_configuration_and_the_weights_and_nothing_else",
-        ],
+        "weights/test_packages.py": ["test_code_and_other_files_of_a_folder_are_not_run"],
     },
     "What is kept is bounded": {
         "ui/test_holdings.py": [

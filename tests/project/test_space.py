@@ -203,7 +203,7 @@ def test_the_app_starts_with_the_requirements_and_nothing_else(start: Start) -> 
     assert start.config["title"] == "vitviz"
     assert {"vitviz", "gradio", "torch"} <= start.loaded
     # Packages that only the tests need.
-    assert {"pytest", "timm", "captum"} <= start.hidden
+    assert {"pytest", "transformers", "captum"} <= start.hidden
     assert not start.loaded & start.hidden
 
 

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image
 
+from tests.parity.case import answer_of_vitviz
+from tests.parity.package_answers import answer_of, expected_output
+from tests.parity.random_draws import silent
+from tests.parity.reference_models import reference_of
 from tests.support.example import ASSETS
-from tests.support.reading import read_checkpoint
+from tests.support.reading import read_any
 from vitviz.errors.kinds import CheckpointError
-from vitviz.images.opening import open_image
+from vitviz.models.network import Network
 from vitviz.models.vit import VisionTransformer
-from vitviz.weights.model import Model
-from vitviz.weights.verify import (
-    TOLERANCE,
-    Comparison,
-    compare,
-    verify,
-)
+from vitviz.weights.packages import build_from_folder
+from vitviz.weights.verify import TOLERANCE, Comparison, attention_bound, compare, whole_patches
 
 VARIABLE = "VITVIZ_PUBLISHED"
 """The environment variable that names the folder of published checkpoints."""
@@ -31,13 +31,15 @@ REFERENCE = "reference.npz"
 PHOTOS = tuple(ASSETS / f"{name}.jpg" for name in ("astronaut", "chelsea", "coffee", "rocket"))
 
 
-def all_tokens(network: VisionTransformer, pixels: torch.Tensor) -> torch.Tensor:
+def all_tokens(network: Network, pixels: torch.Tensor) -> torch.Tensor:
     """Every token after the final norm, ``"batch token width"``."""
+    if not isinstance(network, VisionTransformer):
+        return network.module(pixels).last_hidden_state  # type: ignore[attr-defined]
     *_, last = network.stream(pixels)
     return network.norm(last)
 
 
-OUTPUTS: dict[str, Callable[[VisionTransformer, torch.Tensor], torch.Tensor]] = {
+OUTPUTS: dict[str, Callable[[Network, torch.Tensor], torch.Tensor]] = {
     "logits": lambda network, pixels: network(pixels),
     "features": lambda network, pixels: network.output(pixels, "features"),
     "hidden": all_tokens,
@@ -81,34 +83,44 @@ def check(folder: Path, photos: Sequence[Path] = PHOTOS) -> Figures:
     """Open a checkpoint, and run it on photographs beside its package, which prepares them by itself.
 
     Raises:
-        CheckpointError: vitviz refuses it, no package can open, prepare or run it, or the kept numbers are none.
+        CheckpointError: vitviz refuses it, no package can open it, or the kept numbers are none.
     """
-    reading = read_checkpoint(folder)
+    reading = read_any(folder, report=lambda _: None)
+    model, network = reading.model, reading.model.network
+    with silent():
+        built = build_from_folder(reading.files, folder)
+        reference = reference_of(built.module, folder)
     found: dict[str, Comparison] = {}
     for photo in photos:
-        verification = verify(reading, photo)
-        if verification.not_compared:
-            raise CheckpointError(f"{photo.name}: {', '.join(verification.not_compared)}")
-        for each in (*verification.comparisons, _row_sums(reading.model, photo)):
-            kind = each.quantity.split()[0].rstrip(",")
+        with Image.open(photo) as opened:
+            picture = opened.convert("RGB")
+        ours = model.preprocessing.prepare(picture, network.config.patch_height, network.config.patch_width).pixels
+        with silent(), torch.inference_mode():
+            pixels = reference.preprocess(picture)
+            theirs = answer_of(reference, pixels)
+            output, weights = answer_of_vitviz(network, ours)
+            expected = expected_output(theirs, network, pixels)
+        sums = torch.stack([layer.double().sum(-1).flatten() for layer in weights])
+        parts = {
+            "pixels": compare(f"pixels of {photo.name}", ours, whole_patches(pixels, network.config)),
+            "output": compare(f"output for {photo.name}", output, expected),
+            "sums": compare(f"sums of attention rows for {photo.name}", sums, torch.ones_like(sums)),
+        }
+        pairs = enumerate(zip(weights, theirs.attention, strict=bool(theirs.attention)))
+        layers = [
+            compare(f"attention, layer {layer}", own, other, attention_bound(other)) for layer, (own, other) in pairs
+        ]
+        if layers:
+            parts["attention"] = max(layers, key=lambda each: each.ratio)
+        for kind, each in parts.items():
             if kind not in found or each.ratio > found[kind].ratio:
                 found[kind] = each
     if (folder / REFERENCE).exists():
-        found["kept numbers"] = _kept_numbers(reading.model.network, folder / REFERENCE)
-    return Figures(verification.reference, found)
+        found["kept numbers"] = _kept_numbers(network, folder / REFERENCE)
+    return Figures(built.title, found)
 
 
-def _row_sums(model: Model, photo: Path) -> Comparison:
-    """The sums of all rows of attention for a photograph, which must be 1."""
-    config = model.network.config
-    pixels = model.preprocessing.prepare(open_image(photo), config.patch_height, config.patch_width).pixels
-    with torch.inference_mode():
-        _, weights = model.network(pixels, need_weights=True)
-    sums = torch.stack([layer.double().sum(-1).flatten() for layer in weights])
-    return compare(f"sums of attention rows for {photo.name}", sums, torch.ones_like(sums))
-
-
-def _kept_numbers(network: VisionTransformer, path: Path) -> Comparison:
+def _kept_numbers(network: Network, path: Path) -> Comparison:
     """Numbers of another program, kept beside a checkpoint."""
     with np.load(path) as arrays:
         kept = {name: torch.from_numpy(arrays[name]) for name in arrays}

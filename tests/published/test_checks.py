@@ -15,7 +15,7 @@ from tests.published.networks import NETWORKS, download
 from tests.published.table import COLUMNS, HEADER, NOT_RUN, PAGE, rows, updated
 from tests.support.example import ROOT
 from tests.support.package_checkpoints import EXACT, write
-from tests.support.reading import read_checkpoint
+from tests.support.reading import read_any
 from vitviz.errors.kinds import CheckpointError
 from vitviz.models.vit import VisionTransformer
 from vitviz.weights.verify import Comparison
@@ -56,7 +56,7 @@ def keep(folder: Path, **arrays: torch.Tensor) -> None:
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_numbers_beside_a_checkpoint_are_compared(name: str, tmp_path: Path) -> None:
     folder, pixels = write("timm", tmp_path), torch.randn(2, 3, 32, 32)
-    network = read_checkpoint(folder).model.network
+    network = read_any(folder).model.network
     with torch.inference_mode():
         right = OUTPUTS[name](network, pixels)
     keep(folder, pixels=pixels, **{name: right})

@@ -110,12 +110,18 @@ class Pass:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def on_device(model: Model, passes: Iterable[Pass], kind: Kind = "simd") -> list[dict[str, Any]]:
-    """What the page's engine makes of pixels: flat tensors, numbers and None by name, for each pass."""
+def on_device(model: Model | bytes, passes: Iterable[Pass], kind: Kind = "simd") -> list[dict[str, Any]]:
+    """What the page's engine makes of pixels: flat tensors, numbers and None by name, for each pass.
+
+    Args:
+        model: or its device file.
+        passes, kind: of the network.
+    """
     listed = list(passes)
     files = {str(index): each.pixels.contiguous().float().numpy().tobytes() for index, each in enumerate(listed)}
     facts = {"kind": kind, "wasm": WASM[kind], "passes": [dict(each.options) for each in listed]}
-    return _answers(ENCODE, facts, {**files, "network": device_file(model)})
+    network = model if isinstance(model, bytes) else device_file(model)
+    return _answers(ENCODE, facts, {**files, "network": network})
 
 
 def class_maps_on_device(

@@ -18,10 +18,7 @@ from tests.parity.random_draws import silent
 from tests.reference_packages import open_clip, timm, transformers
 
 SIDE = 32
-PLAIN = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-PATCHES = {"image_size": SIDE, "patch_size": 8}
 WINDOWS = {"image_size": SIDE, "patch_size": 2, "embed_dim": 8, "depths": [2, 2], "num_heads": [2, 2], "window_size": 4}
-NECK = {"backbone_out_indices": [0, 1, 2, 3], "neck_hidden_sizes": [8] * 4}
 PROCESSOR = {
     "image_processor_type": "ViTImageProcessor",
     "size": {"height": SIDE, "width": SIDE},
@@ -76,22 +73,6 @@ def _open_clip(folder: Path) -> nn.Module:
 
 FOREIGN: dict[str, Callable[[Path], nn.Module]] = {
     "Swin": _transformers("SwinForImageClassification", "SwinConfig", **WINDOWS, num_labels=3),
-    "SwinV2": _transformers("Swinv2ForImageClassification", "Swinv2Config", **WINDOWS, num_labels=3),
-    "BEiT with biases": _transformers(
-        "BeitForImageClassification", "BeitConfig", **PLAIN, **PATCHES, use_relative_position_bias=True, num_labels=3
-    ),
-    "DPT": _transformers("DPTModel", "DPTConfig", **{**PLAIN, "num_hidden_layers": 4}, **PATCHES, **NECK),
-    "YOLOS": _transformers(
-        "YolosModel", "YolosConfig", **PLAIN, image_size=[SIDE, SIDE], patch_size=8, num_detection_tokens=3
-    ),
-    "timm's Swin": _timm(
-        "swin_tiny_patch4_window7_224",
-        img_size=64,
-        depths=[1, 1, 2, 1],
-        embed_dim=16,
-        num_heads=[1, 2, 2, 4],
-        window_size=2,
-    ),
     "timm's relative positions": _timm("test_vit_relpos"),
     "a tower of open_clip": _open_clip,
 }

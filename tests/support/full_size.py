@@ -1,10 +1,7 @@
-"""Published models of timm on the meta device: their shapes and configurations, without the memory of their weights."""
+"""Published models of timm on the meta device: their shapes, without the memory of their weights."""
 
 from __future__ import annotations
 
-import json
-import tempfile
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,10 +12,10 @@ import torch
 from torch import nn
 
 from tests.reference_packages import timm
-from tests.support.sidecars import files_beside
 from vitviz import ViTConfig
 from vitviz.weights.conversion.assemble import assemble, infer_config
 from vitviz.weights.formats.tensors import WeightFile
+from vitviz.weights.metadata.beside import Beside
 from vitviz.weights.overrides import Stated
 from vitviz.weights.recognize import recognize
 
@@ -30,60 +27,35 @@ class Outline(WeightFile):
         return torch.empty(self.groups[group][key].shape, device="meta")
 
 
-def outline(state: Mapping[str, torch.Tensor]) -> Outline:
-    return outline_of({key: tensor.shape for key, tensor in state.items()})
-
-
-def outline_of(shapes: Mapping[str, Sequence[int]]) -> Outline:
-    tensors = {key: torch.empty(tuple(shape), device="meta") for key, shape in shapes.items()}
-    return Outline("outline", "safetensors", {"": tensors}, Path("/nowhere"))
-
-
-def inferred_config(file: WeightFile, config: Mapping[str, Any], complete: bool = False, **overrides: Any) -> ViTConfig:
-    """The configuration that vitviz infers; with ``complete``, it also places every tensor in the network."""
+def inferred_config(file: WeightFile, **stated: Any) -> ViTConfig:
+    """The configuration that vitviz infers of a bare file, all of whose tensors have a place in its network."""
     with torch.device("meta"):
-        match = recognize(file, files_beside(config=config), Stated.of(**overrides))
+        match = recognize(file, Beside(), Stated.of(**stated))
         facts = match.settle(match.family.facts(match))
-        inferred = infer_config(match, facts)
-        if complete:
-            assemble(match, facts, inferred)
-    return inferred
+        config = infer_config(match, facts)
+        assemble(match, facts, config)
+    return config
 
 
 @dataclass(frozen=True, eq=False)
 class TimmModel:
-    """A published model of timm: its checkpoint, its configuration, and the expected configuration of vitviz."""
+    """A published model of timm: its checkpoint, and the expected configuration of vitviz."""
 
     file: Outline
-    config: dict[str, Any]
-    parameters: int
     expected: dict[str, Any]
 
 
 @cache
 def timm_model(name: str) -> TimmModel:
-    # Weights on the meta device need no values, so initialisation is skipped; for the class Eva it is replaced.
-    skip = {} if name.partition(".")[0] in timm.list_models(module="eva") else {"weight_init": "skip"}
+    # Weights on the meta device need no values, so initialisation is skipped.
     with (
         torch.device("meta"),
-        mock.patch.object(timm.models.eva, "trunc_normal_"),
         mock.patch.object(nn.Linear, "reset_parameters", lambda module: None),
         mock.patch.object(nn.Conv2d, "reset_parameters", lambda module: None),
     ):
-        model = timm.create_model(name, **skip)
-    count = sum(parameter.numel() for parameter in model.parameters())
-    return TimmModel(outline(model.state_dict()), config_of(model), count, expected_of(model))
-
-
-def config_of(model: nn.Module, with_arguments: bool = False) -> dict[str, Any]:
-    """The ``config.json`` that timm writes; older releases wrote it without the arguments of the model."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "config.json")
-        timm.models._hub.save_config_for_hf(model, path)
-        config: dict[str, Any] = json.loads(path.read_text())
-    if not with_arguments:
-        config.pop("model_args", None)
-    return config
+        model = timm.create_model(name, weight_init="skip")
+    tensors = {key: torch.empty(tensor.shape, device="meta") for key, tensor in model.state_dict().items()}
+    return TimmModel(Outline("outline", "safetensors", {"": tensors}, Path("/nowhere")), expected_of(model))
 
 
 ACTIVATIONS = {"GELU": "gelu", "GELUTanh": "gelu tanh", "QuickGELU": "quick gelu", "SiLU": "silu"}

@@ -35,7 +35,6 @@ from vitviz.video.clips import read_frame
 from vitviz.visualization.overlays import grid_lines
 from vitviz.visualization.scales import FittedScale, fit
 from vitviz.weights import BUNDLED
-from vitviz.weights.text_tower import open_text_tower
 
 # The mean difference of a channel: the page gets its picture as a lossy WebP, and browsers scale it in their own way.
 MAX_LEVELS = 5.0
@@ -140,7 +139,7 @@ class Library:
     def target(self, view: View, target: Mapping[str, Any]) -> TargetChoice:
         """What a target of several parts is in the library."""
         if "text" in target:
-            return open_text_tower(self.model(view)).target(target["text"])
+            return self.model(view).text(target["text"])
         if "like" in target:
             return likeness(self.analysis(replace(view, picture=target["like"], frame=None)), target.get("patch"))
         if "patch" in target:

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import torch
 from gradio_client import Client
 from PIL import Image
 
-import vitviz
-import vitviz.ui.facts
-import vitviz.ui.normalize
 from tests.support.api_calls import PHOTO
 from tests.support.makers import MakeModel
 from tests.support.page_states import KINDS, STEPS, shown
@@ -27,6 +25,7 @@ from vitviz.ui.handlers import Handlers
 from vitviz.ui.runs import PageRuns
 from vitviz.ui.service import AnalysisService
 from vitviz.weights.model import Snapshots
+from vitviz.weights.text_tower import TextTower
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -36,10 +35,11 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(params=KINDS)
-def seen(request: pytest.FixtureRequest, make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> Analysis:
+def seen(request: pytest.FixtureRequest, make_model: MakeModel) -> Analysis:
     """A model of every kind, with a picture of other patches than those it was trained with."""
     model = make_model(**KINDS[request.param])
-    monkeypatch.setattr(vitviz.ui.normalize, "reads_text", lambda model: request.param == "texts")
+    if request.param == "texts":
+        model = replace(model, tower=TextTower(lambda text: torch.ones(model.network.config.width), 1.0, 0.0))
     if request.param == "snapshots":
         model = replace(model, snapshots=Snapshots(dict.fromkeys(STEPS, Path("none"))), step=STEPS[-1])
     return shown(model, 20, 28)

@@ -100,7 +100,7 @@ BAD_PARAMETERS: list[tuple[str, Any, str]] = [
     ("relevance", {"target": {"like": "example:rocket.jpg", "patch": [16, 0]}}, "patch (16, 0): this model has"),
     ("relevance", {"target": {"patch": 3}}, "target.patch = 3: expected [row, column] of a patch"),
     ("relevance", {"target": {"patch": [99, 0]}}, "target.patch[0] = 99: expected a whole number from 0 to"),
-    ("relevance", {"target": {"text": "a cat"}}, "gives classes, not the features that a text"),
+    ("relevance", {"target": {"text": "a cat"}}, "it reads no texts; expected a network of pictures and texts"),
 ]
 BAD_STYLES: list[tuple[dict[str, Any], str]] = [
     ({"method": "heat"}, "method = 'heat': expected 'attention', "),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,7 @@ import pytest
 from tests.support.full_disk import FullDisk
 from tests.support.makers import MakeModel
 from tests.support.visits import Visit, on_loop
-from tests.towers import make_transformers
-from vitviz import load, save_checkpoint
-from vitviz.attribution.requests import TextPrompt
+from vitviz import save_checkpoint
 from vitviz.errors.kinds import CheckpointError, ImageError, LimitError
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.models import ModelChoice
@@ -20,9 +17,6 @@ from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ProgressReport, RunEnded
 from vitviz.ui.runs import PageRuns
 from vitviz.ui.service import AnalysisService
-
-pytestmark = pytest.mark.parity
-
 
 # A full disk.
 
@@ -60,17 +54,6 @@ def test_a_model_whose_file_is_gone_goes_on_and_is_missed_when_it_is_opened_agai
     with pytest.raises(CheckpointError, match=r"mine.safetensors: no longer kept on this server; upload it again"):
         on_loop(bench.models.open(choice))
     assert model.labels == analysis.model.labels
-
-
-def test_a_text_tower_whose_files_are_gone_is_an_error_in_words(picture: Upload, tmp_path: Path) -> None:
-    make_transformers(tmp_path / "clip", "CLIP")
-    model = load(tmp_path / "clip")
-    bench = AnalysisService(model)
-    shutil.rmtree(tmp_path / "clip")
-    uid, analysis = on_loop(bench.analyze(model, picture, model.preprocessing.fit))
-    with pytest.raises(CheckpointError):
-        on_loop(bench.target_of(uid, TextPrompt("a cat")))
-    assert analysis.rollout().values.sum() > 0
 
 
 def test_an_upload_that_is_gone_is_said_by_its_name(make_model: MakeModel, picture: Upload) -> None:

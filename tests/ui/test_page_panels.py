@@ -53,7 +53,6 @@ from vitviz.metrics.faithfulness import METRICS
 from vitviz.ui import progress_reports
 from vitviz.ui.progress_reports import RunEnded
 from vitviz.ui.runs import Run
-from vitviz.weights.text_tower import open_text_tower
 
 pytestmark = pytest.mark.browser
 
@@ -573,7 +572,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.long
 def test_a_model_without_classes_is_asked_in_words(browser: Browser, clip: Path) -> None:
     analysis = vitviz.analyze(EXAMPLE, vitviz.load(clip))
-    tower, library = open_text_tower(analysis.model), Library(analysis.model)
+    library = Library(analysis.model)
     with small_app(analysis.model) as app, opened_page(browser, app.address) as page:
         expect(page.locator(".vx-predictions-part")).not_to_be_visible()
         page.locator(".vx-method").select_option("relevance")
@@ -583,7 +582,7 @@ def test_a_model_without_classes_is_asked_in_words(browser: Browser, clip: Path)
             check_page(page, library)
             assert first_view(page)["parameters"] == {"target": {"text": text}}
         # What is switched off is measured by the score of the words.
-        target = tower.target(text)
+        target = analysis.model.text(text)
         open_panel(page, "switches")
         click_cell(page, analysis, 0, 0)
         cells = page.locator(".vx-changes tbody tr").locator("td").all_inner_texts()

@@ -133,7 +133,7 @@ def test_what_a_link_asks_for_and_cannot_be_is_said_and_replaced(visit: Visit, s
          "dino_vits16: expected a model that this app's operator has chosen: 'small'."),
         ("own=mine.pth", MISSING_MODEL, PRIVATE_CHECKPOINT.format("mine.pth")),
         ("model=nothing", MISSING_MODEL, "Left out of this link: model = 'nothing': expected a name of the menu, "
-         "hf:OWNER/NAME, or nothing."),
+         "hf:OWNER/NAME, timm:NAME, or nothing."),
     ],
 )  # fmt: skip
 def test_a_link_to_a_model_that_is_not_there_opens_its_picture_and_no_other_model(
@@ -264,7 +264,7 @@ def test_a_checkpoint_that_is_refused_gets_no_id(visit: Visit, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("own", "words"),
     [
-        ({}, "expected either its file, or its name on the hub"),
+        ({}, "expected either its file, or a name"),
         ({"hub": "a/b", "files": [{"path": "/etc/passwd"}]}, "expected either its file"),
         ({"files": [{"path": "/etc/passwd"}]}, "not uploaded here"),
         ({"files": [{"path": "../../etc/passwd"}]}, "not uploaded here"),

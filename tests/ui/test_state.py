@@ -101,9 +101,30 @@ def test_a_state_cannot_be_changed_and_leaves_out_what_is_null() -> None:
 
 
 def test_what_may_stand_for_a_model_or_a_picture() -> None:
-    legal = ["", "vitviz-photos", "dino_vits16", "hf:owner/name", "hf:owner/name@main", f"own:{'a' * 22}"]
+    legal = [
+        "",
+        "vitviz-photos",
+        "dino_vits16",
+        "hf:owner/name",
+        "hf:owner/name@main",
+        "timm:vit_small.tag",
+        "open_clip:ViT-B-32/laion2b",
+        f"own:{'a' * 22}",
+    ]
     assert [ModelName().read(each, ANYTHING, "model") for each in legal] == legal
-    for name in ("hf:owner", "hf:../..", "start", "own:", "/etc/passwd", None, 3, ["x"]):
+    for name in (
+        "hf:owner",
+        "hf:../..",
+        "timm:",
+        "timm:a/b",
+        "open_clip:ViT-B-32",
+        "start",
+        "own:",
+        "/etc/passwd",
+        None,
+        3,
+        ["x"],
+    ):
         with pytest.raises(MethodError, match=r"^model = .*: expected a name of the menu"):
             ModelName().read(name, ANYTHING, "model")
     legal = [f"example:{EXAMPLES[0]}", f"picture:{'-' * 22}"]

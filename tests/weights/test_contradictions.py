@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import vitviz
 from tests.parity import CASES
 from tests.parity.states import (
     OPEN,
@@ -22,8 +24,10 @@ from tests.parity.states import (
     save,
 )
 from tests.support.checkpoints import timm_state
+from tests.support.long_runs import one_in
+from tests.support.package_checkpoints import edit, write
 from tests.support.reading import read_checkpoint
-from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.kinds import CheckpointError, UnknownFamilyError, VitvizError
 from vitviz.models.vit import VisionTransformer
 
 pytestmark = pytest.mark.parity
@@ -49,58 +53,87 @@ OTHERS = {
     "patch_size": (16, "patch_height = 16, its weights have 8"),
     "num_channels": (1, "channels = 1, its weights have 3"),
     "num_attention_heads": (5, "no multiple of 5 heads"),
+    "qkv_bias": (False, "qkv_bias = False, its weights have True"),
 }
-
-
-WRONG = {
-    **{"text": "64", "fraction": 64.5, "truth": True, "negative": -64, "zero": 0, "list": [], "nested": {"a": 64}},
-    **{"NaN": math.nan, "infinite": math.inf, "three": [8, 8, 8], "list of truths": [True, True], "long": "x" * 9999},
-}
-# Counts have one parser and sizes another: every value for one entry of each, and one value for every entry.
-NAMED = [
-    *((name, kind) for name in ("hidden_size", "image_size", "patch_size") for kind in WRONG),
-    *((name, "text") for name in OTHERS if name not in ("hidden_size", "patch_size")),
-]
-VIT, POOLER = FIRST["transformers-vit"], next(case for case in CASES if case.name == "pooler")
-TIMM, TOWER = next(case for case in CASES if case.name == "as timm saves it"), FIRST["clip"]
-VISION = "vision_cfg in model_cfg in open_clip_config.json"
-# A case, an entry with its value, and what is said.
-CONFIGURATIONS: list[tuple[Any, str, Any, str]] = [
-    *((VIT, name, value, sentence) for name, (value, sentence) in OTHERS.items()),
-    *((VIT, name, WRONG[kind], f"{name} = .*expected") for name, kind in NAMED),
-    *(
-        (VIT, "hidden_act", value, "hidden_act = .*'quick_gelu'")
-        for value in ("tanh", "GELU", 3, ["gelu"], {"name": "gelu"}, "x" * 9999)
-    ),
-    *(
-        (POOLER, "pooler_act", value, "^config.json: pooler_act = .*: expected 'tanh'")
-        for value in ("relu", 3, ["tanh"])
-    ),
-    *((VIT, "model_type", value, "model_type .*'dinov2'") for value in ("bert", 7, ["vit"], {"a": 1}, "x" * 9999)),
-    *(
-        (TIMM, "global_pool", value, "global_pool = .* make a model that pools by 'token'")
-        for value in ("max", "avgmax", 7, ["avg"], {"a": 1}, True)
-    ),
-    *(
-        (TOWER, name, value, f"{VISION}: {name} = .*: expected")
-        for name, value in (("pool_type", "none"), ("pool_type", ["avg"]), ("head_width", 0), ("head_width", "16"))
-    ),
-]
 
 
 @pytest.mark.usefixtures("no_network")
-@pytest.mark.parametrize(("case", "name", "value", "sentence"), CONFIGURATIONS)
-def test_a_configuration_of_another_network_is_refused_at_once(
-    case: Any, name: str, value: Any, sentence: str, tmp_path: Path
-) -> None:
-    kept = Kept(case, tmp_path)
-    file = tmp_path / ("open_clip_config.json" if case is TOWER else "config.json")
-    config = json.loads(file.read_text())
-    (config["model_cfg"]["vision_cfg"] if case is TOWER else config)[name] = value
-    file.write_text(json.dumps(config))
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_configuration_of_another_network_is_refused_at_once(name: str, tmp_path: Path) -> None:
+    kept, (value, sentence) = Kept(FIRST["transformers-vit"], tmp_path), OTHERS[name]
+    change(tmp_path / "config.json", [name], value)
     with pytest.raises(CheckpointError, match=sentence) as caught:
         kept.read(kept.state)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 700
+
+
+@pytest.mark.parametrize("section", ["model_args", "pretrained_cfg"])
+def test_a_pooling_of_timm_s_that_is_not_the_architecture_s_is_for_timm(section: str, tmp_path: Path) -> None:
+    folder = write("timm", tmp_path)
+    assert read_checkpoint(folder).model.network.config.pooling == "cls"
+    # What model_args state comes first.
+    edit(folder, lambda config: config["model_args"].pop("global_pool"))
+    change(folder / "config.json", [section, "global_pool"], "avg")
+    with pytest.raises(UnknownFamilyError, match=r"^small: config\.json states global_pool of timm's network$"):
+        read_checkpoint(folder)
+
+
+WRONG: dict[str, Any] = {
+    **{"text": "64", "fraction": 64.5, "truth": True, "negative": -64, "zero": 0, "list": [], "nested": {"a": 64}},
+    **{"null": None, "infinite": math.inf, "three": [8, 8, 8], "texts": ["a", "b"], "long": "x" * 9999},
+}
+Entry = list[str]
+
+
+def change(file: Path, entry: Entry, value: Any) -> None:
+    values = json.loads(file.read_text())
+    section = values
+    for name in entry[:-1]:
+        section = section[name]
+    section[entry[-1]] = value
+    file.write_text(json.dumps(values))
+
+
+def entries(values: dict[str, Any], place: Sequence[str] = ()) -> Iterator[Entry]:
+    """Every entry of an object, and of objects in it."""
+    for name, value in values.items():
+        yield [*place, name]
+        if isinstance(value, dict):
+            yield from entries(value, [*place, name])
+
+
+@pytest.mark.parametrize("package", ["timm", "transformers"])
+@pytest.mark.parametrize("value", one_in(6, WRONG))
+def test_no_value_of_a_configuration_is_a_traceback(package: str, value: Any, tmp_path: Path) -> None:
+    """A value of another kind is refused in one sentence, by vitviz or by the package, or does not matter."""
+    folder = write(package, tmp_path)
+    for file in sorted(folder.glob("*.json")):
+        original = file.read_text()
+        for entry in entries(json.loads(original)):
+            change(file, entry, value)
+            try:
+                vitviz.load(folder)
+            except VitvizError as error:
+                assert "\n" not in str(error) and len(str(error)) < 2000, (entry, error)
+            file.write_text(original)
+
+
+@pytest.mark.parametrize(
+    ("file", "entry", "value"),
+    [
+        ("config.json", "num_attention_heads", "4"),
+        ("config.json", "id2label", 5),
+        ("preprocessor_config.json", "image_mean", "x"),
+        ("preprocessor_config.json", "rescale_factor", [1]),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_with_the_files(file: str, entry: str, value: Any, tmp_path: Path) -> None:
+    folder = write("transformers", tmp_path)
+    change(folder / file, [entry], value)
+    with pytest.raises(
+        CheckpointError, match=r"^small: (a value of the wrong kind in 'config\.json' or|config\.json: )"
+    ):
+        read_checkpoint(folder)
 
 
 # What is left open is asked for.
@@ -119,13 +152,6 @@ def test_positions_that_fill_no_square_are_asked_for(positions: int, count: int,
     assert f"do not fit an image of 16×{8 * count} in patches of 8×8" in wrong
 
 
-def test_positions_of_patches_that_overlap_are_called_so(tmp_path: Path) -> None:
-    # 8 pixels every 6, as TransReID has 16 every 12.
-    message = refusal(timm_state(positions=1 + 21 * 10), tmp_path, image_size=(128, 64))
-    assert "but one in patches that overlap, every 6 pixels, which vitviz does not read" in message
-    assert "overlap" not in refusal(timm_state(positions=1 + 21 * 11), tmp_path, image_size=(128, 64))
-
-
 def test_what_a_file_leaves_open_is_asked_for_at_once_with_what_is_usual(tmp_path: Path) -> None:
     state = timm_state(width=72)
     message = refusal(state, tmp_path, **dict.fromkeys(OPEN))
@@ -138,19 +164,6 @@ def test_what_a_file_leaves_open_is_asked_for_at_once_with_what_is_usual(tmp_pat
     for heads in (1, 2, 9):
         assert read(state, tmp_path, heads=heads).model.network.config.heads == heads
     assert "72 features are no multiple of 7 heads" in refusal(state, tmp_path, heads=7)
-
-
-def test_clip_alone_does_not_say_which_gelu_it_was_trained_with(tmp_path: Path) -> None:
-    kept = Kept(FIRST["clip"], tmp_path)
-    visual = {key: tensor for key, tensor in kept.state.items() if key.startswith("visual.")}
-    alone = tmp_path / "alone"
-    alone.mkdir()
-    message = refusal(visual, alone, **{**dict.fromkeys(OPEN), "heads": 4})
-    assert "pass norm_epsilon=… (usually 1e-05), activation=… (usually 'gelu'), pooling=… (usually 'cls')" in message
-    rest = {"norm_epsilon": 1e-5, "final_norm": "before pooling", "position_rule": None}
-    for activation in ("gelu", "quick gelu"):
-        reading = read(visual, alone, heads=4, activation=activation, **rest)
-        assert reading.model.network.config.activation == activation
 
 
 def test_older_releases_of_vit_pytorch_pool_in_two_ways_with_the_same_tokens(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_a_module_on_another_device_than_asked_stays_there() -> None:
 
 def test_what_is_given_is_used() -> None:
     module, preprocessing = OwnViT(classes=0), Preprocessing(*SIZE, (0.1,) * 3, (0.2,) * 3, "squash")
-    model = load_own(module, preprocessing=preprocessing, labels=())
+    model = load_own(module, preprocessing=preprocessing, normalisation=None, labels=())
     assert model.preprocessing is preprocessing
     assert model.labels == ()
     pixels = torch.randn(1, 3, *SIZE)

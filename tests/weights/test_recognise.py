@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,13 @@ from tests.parity.states import (
 )
 from tests.support.checkpoints import State, timm_state
 from tests.support.long_runs import one_in
+from tests.support.reading import read_checkpoint
 from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.families import FAMILIES
 
 pytestmark = pytest.mark.parity
-FIRST = {case.family: case for case in reversed(CASES)}
 EVERY = {family.name: family for family in FAMILIES}
+FIRST = {case.family: case for case in reversed(CASES) if case.family in EVERY}
 
 
 # Wrappers: whatever a state dict is wrapped in, it is the same network.
@@ -77,7 +79,7 @@ def test_layers_of_dinov2_in_chunks_are_the_same_network(chunks: int, is_scaled:
     assert facts_of(reading)["family"] == EVERY["dinov2"].title
     assert plain is None or torch.equal(answer(reading), answer(plain))
     del chunked[next(key for key in chunked if key.endswith(".1.norm1.weight"))]
-    with pytest.raises(CheckpointError, match=r"missing 'blocks\.\d\.1\.norm1\.weight'"):
+    with pytest.raises(CheckpointError, match=r"missing 'blocks\..*1\.norm1\.weight'"):
         kept.read(chunked)
 
 
@@ -117,30 +119,10 @@ def test_a_head_may_stand_outside_of_the_encoder(tmp_path: Path) -> None:
 LEGAL = {
     "dino": {"patch_embed.proj.bias"},
     "dinov2": {"patch_embed.proj.bias", "mask_token"},
-    "dinov3": {"patch_embed.proj.bias", "mask_token", "storage_tokens"},
     "timm": {"patch_embed.proj.bias", "head.bias"},
-    "timm-dinov3": {"patch_embed.proj.bias", "head.bias"},
     "transformers-vit": {"classifier.bias", "vit.embeddings.patch_embeddings.projection.bias"},
-    "transformers-deit": {
-        *("cls_classifier.bias", "distillation_classifier.bias"),
-        "deit.embeddings.patch_embeddings.projection.bias",
-    },
-    "transformers-vit-mae": {"embeddings.patch_embeddings.projection.bias"},
-    "transformers-dinov2": {"embeddings.patch_embeddings.projection.bias", "embeddings.mask_token"},
-    "transformers-dinov2-registers": {"embeddings.patch_embeddings.projection.bias", "embeddings.mask_token"},
-    "transformers-dinov3": {"embeddings.patch_embeddings.bias", "embeddings.mask_token"},
-    "transformers-clip": set(),
-    "transformers-siglip": {"head.attention.out_proj.bias", "head.mlp.fc1.bias", "head.mlp.fc2.bias"},
-    "transformers-siglip2": {"head.attention.out_proj.bias", "head.mlp.fc1.bias", "head.mlp.fc2.bias"},
-    "transformers-ijepa": {"embeddings.patch_embeddings.projection.bias"},
-    "transformers-flava": {"embeddings.patch_embeddings.projection.bias", "embeddings.mask_token", "pooler.dense.bias"},
-    "clip": set(),
     "google-npz": {"embedding/bias", "head/bias"},
     "jax-port": {"embedding.bias", "classifier.bias"},
-    "torchvision": {"conv_proj.bias", "heads.head.bias"},
-    "pytorch-pretrained-vit": {"patch_embedding.bias", "fc.bias"},
-    "jeonsworld": {"transformer.embeddings.patch_embeddings.bias", "head.bias"},
-    "mmpretrain": {"backbone.patch_embed.projection.bias", "head.layers.head.bias"},
     "vit-pytorch": {"to_patch_embedding.2.bias", "mlp_head.bias"},
     "vit-pytorch-first": {"to_patch_embedding.1.bias", "mlp_head.1.bias"},
     "multihead": {"image_to_embeddings.0.projector.bias", "head.linear.bias"},
@@ -171,9 +153,9 @@ def test_every_key_of_every_family_is_needed_and_named(case: Any, tmp_path: Path
             kept.read_from_memory(kept.without(key))
             loaded.add(key)
         except CheckpointError as error:
-            # Without one of these, DINOv2's keys are those of timm's models, which leave more open.
-            is_of_dinov2 = key in ("mask_token", "blocks.0.ls1.gamma")
-            assert f"'{key}'" in str(error) or (is_of_dinov2 and "leaves facts open" in str(error))
+            # A key of the signature is not missed; another spelling may be named, or what another layout leaves open.
+            others = ("no layout that vitviz has a network for", ": missing '", "leaves facts open")
+            assert any(text in str(error) for text in (f"'{key}'", *others))
     assert loaded - needless == LEGAL[case.family] - needless
 
 
@@ -198,15 +180,8 @@ def test_what_all_layers_lack_is_a_bias_or_a_scale_or_refused(case: Any, tmp_pat
             except CheckpointError:
                 pass
     # Linear maps without bias and layers without LayerScale do exist.
-    assert [name for name in loaded if not re.search(r"bias$|lambda1$|gamma(_\d)?$|bias_mask$", name)] == []
+    assert [name for name in loaded if not re.search(r"bias$|gamma(_\d)?$", name)] == []
     assert [name for name in loaded if re.search("norm", name)] == []
-
-
-def test_maps_of_another_name_in_every_block_are_not_those_of_hiera(tmp_path: Path) -> None:
-    state = {f"blocks.{layer}.{name}.weight": torch.ones(2, 2) for layer in (0, 1) for name in ("proj", "attn.query")}
-    assert "Hiera" not in refusal(state, tmp_path)
-    del state["blocks.0.proj.weight"]
-    assert "Hiera" in refusal(state, tmp_path)
 
 
 def test_layers_with_a_gap_are_refused_at_once(tmp_path: Path) -> None:
@@ -220,9 +195,10 @@ def test_layers_with_a_gap_are_refused_at_once(tmp_path: Path) -> None:
 
 def test_two_keys_of_the_same_thing_are_refused(tmp_path: Path) -> None:
     state = timm_state()
-    extra = {**state, "blocks.0.mlp.fc1_x.weight": state["blocks.0.mlp.fc1.weight"]}
-    message = refusal(extra, tmp_path)
-    assert "'blocks.0.mlp.fc1.weight' and 'blocks.0.mlp.fc1_x.weight' are two keys of the same thing" in message
+    scales = {f"blocks.0.{name}": torch.ones(WIDTH) for name in ("ls1.gamma", "gamma_1")}
+    assert "'blocks.0.ls1.gamma' and 'blocks.0.gamma_1' are two keys of the same thing" in refusal(
+        {**state, **scales}, tmp_path
+    )
     both = {**state, "fc_norm.weight": torch.ones(WIDTH)}
     assert "'norm.weight' and 'fc_norm.weight'" in refusal(both, tmp_path)
 
@@ -292,3 +268,46 @@ def test_a_wrong_shape_names_the_key_what_was_found_and_what_was_expected(
                 # And JAX's kernels have the height of a patch first.
                 token = re.search("(class_embedding|token|pos|cls$|probe|embedding/kernel)", key)
                 assert token and what in ("nested", "long"), (key, what)
+
+
+# The user's word, and names that are made to deceive.
+
+
+def test_a_family_can_be_said_and_a_wrong_one_is_refused(tmp_path: Path) -> None:
+    state = timm_state(classes=None)
+    assert facts_of(read(state, tmp_path))["family"] == EVERY["dino"].title
+    said = read(state, tmp_path, family="timm", position_rule=None)
+    assert (said.checks[0].value, said.checks[0].source) == (EVERY["timm"].title, "stated by the user")
+    assert said.model.network.config.position_rule != read(state, tmp_path).model.network.config.position_rule
+    with pytest.raises(CheckpointError, match=r"family 'tim': expected 'dinov2', .*'timm'.* or 'sequential'"):
+        read(state, tmp_path, family="tim")
+
+
+NAMES = ["__proto__", "a\nb\x1b[31m\x00c", "\u202egnp", "x" * 10_000, "", "..", "blocks." * 1000, "é" * 300]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
+def test_any_name_of_a_key_is_shown_short_and_escaped(name: str, tmp_path: Path) -> None:
+    for state in (
+        {name: torch.ones(2)},
+        {**timm_state(), name: torch.ones(2)},
+        {**timm_state(), f"head.{name}": torch.ones(2)},
+    ):
+        message = refusal(state, tmp_path)
+        assert message.isprintable() and "\u202e" not in message
+    # Where the encoder stands is told as well.
+    if name.count(".") < 3:
+        wrapped = read(prefixed(f"{name}.", timm_state()), tmp_path)
+        assert all(check.value.isprintable() and len(check.value) < 400 for check in wrapped.checks)
+    else:
+        refusal(prefixed(name, timm_state()), tmp_path)
+
+
+def test_many_encoders_in_one_file_take_no_time(tmp_path: Path) -> None:
+    anchors = ("patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "pos_embed")
+    torch.save({f"a{index}.{key}": torch.ones(1) for index in range(5000) for key in anchors}, tmp_path / "many.pth")
+    start = time.process_time()
+    with pytest.raises(CheckpointError):
+        read_checkpoint(tmp_path / "many.pth")
+    # It was minutes when every encoder looked through all keys.
+    assert time.process_time() - start < 10

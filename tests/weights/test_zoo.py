@@ -1,15 +1,9 @@
-"""Names are sane, as the packages' own registries have them; and what every published architecture needs is inferred.
-
-Full-size models of timm and transformers are built without memory. What vitviz infers from their shapes and from the
-configuration that timm writes beside them is compared with the models themselves, and small ones give the same numbers.
-"""
+"""Names are sane, as the packages' own registries have them; timm's plain architectures are vitviz's own network."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +12,12 @@ import torch
 from safetensors.torch import save_file
 
 from tests.parity.case import randomised
-from tests.parity.timm_architectures import kind_of
 from tests.reference_packages import timm, transformers
-from tests.support.full_size import TimmModel, config_of, inferred_config, outline, summary, timm_model
-from tests.support.long_runs import one_in
+from tests.support.full_size import inferred_config, summary, timm_model
 from tests.support.reading import read_checkpoint
 from vitviz import CheckpointError
 from vitviz.weights import ZOO, NamedModel
+from vitviz.weights.families.timm_architectures import architectures
 from vitviz.weights.overrides import Stated
 
 pytestmark = pytest.mark.parity
@@ -78,13 +71,6 @@ def test_a_name_of_timms_is_in_its_registry(model: NamedModel) -> None:
     assert cfg.license == model.licence
 
 
-@pytest.mark.parametrize("model", one_in(4, {model.name: model for model in TIMM}))
-def test_a_name_of_timms_is_what_timm_says(model: NamedModel) -> None:
-    theirs = timm_model(model.repository.removeprefix("timm/"))
-    assert 4e-6 * theirs.parameters == pytest.approx(model.megabytes, rel=0.01)
-    assert summary(inferred_config(theirs.file, theirs.config, complete=True, **model.overrides)) == theirs.expected
-
-
 # What is published of each: its class, its configuration, and the side of the images that its positions are for.
 VIT = {"image_size": 224, "patch_size": 16, "num_labels": 1000}
 SIZES = {"small": (384, 6, 12), "base": (768, 12, 12), "large": (1024, 16, 24)}
@@ -111,158 +97,56 @@ def test_a_name_of_transformers_has_the_size_of_its_class(model: NamedModel) -> 
     assert f"/{config.patch_size}" in model.title
 
 
-# Every Vision Transformer of timm.
+# timm's architectures that are vitviz's own network.
 
 NAMES = [name for module in ("vision_transformer", "deit", "eva") for name in timm.list_models(module=module)]
-
-# What vitviz cannot serve, by its name in timm.
-REFUSED = {
-    "AIMv2: RMSNorm": r"aimv2_.*",
-    "BEiT-3: norms inside attention and MLP": r"beit3_.*",
-    "parallel attention and MLP": r"vit_.*_xp_.*|vit_.*_18x2_.*|vit_d?pwee_.*",
-    "differential attention": r"vit_d(little|wee|pwee)_.*",
-    "norms after attention and MLP": r"vit_.*_rpn_.*",
-    "for timm's own tests: RMSNorm, and pooling of the registers too": r"test_vit[34]",
-    "rotary positions of another kind": r"eva02_.*|vit_.*_rope_.*|vit_pe_.*",
-    "grouped queries": r"vit_.*_sapiens2",
-}
+PLAIN = [name for name in NAMES if (row := architectures().get(name)) is not None and row.facts is not None]
+SIZES_OF_A_KIND = ("heads", "image_size", "stated", "width", "depth", "mlp_width", "patch_height", "patch_width")
 
 
-def refused(name: str) -> bool:
-    return any(re.fullmatch(pattern, name) for pattern in REFUSED.values())
+def kind_of(name: str) -> str:
+    """What is left of an architecture where it is made small."""
+    facts = architectures()[name].facts or {}
+    return str([each for each in sorted({**facts, **facts["stated"]}.items()) if each[0] not in SIZES_OF_A_KIND])
 
 
-SERVED = [name for name in NAMES if not refused(name)]
-FIRST = {kind_of(name): name for name in reversed(NAMES)}
+FIRST = {kind_of(name): name for name in reversed(PLAIN)}
+# Made small, names of one kind are one network, and the first stands for all but in a long run.
+EVERY = [pytest.param(name, marks=() if name in FIRST.values() else pytest.mark.long) for name in PLAIN]
 
 
-def of_every_kind(names: Iterable[str]) -> list[Any]:
-    """Names as cases: made small, names of one kind are one network, and the first stands for all but in a long run."""
-    return [pytest.param(name, marks=() if name in FIRST.values() else pytest.mark.long) for name in names]
+def test_many_of_timm_s_names_are_plain() -> None:
+    assert len(NAMES) > 200 and len(PLAIN) > 100
 
 
-# Nobody has published weights of these.
-UNPUBLISHED = {"vit_base_patch16_gap_224"}
-
-
-def test_the_list_is_the_whole_of_timm() -> None:
-    assert len(NAMES) > 200
-    assert len(SERVED) > 150
-    assert set(SERVED) >= UNPUBLISHED
-    for reason, pattern in REFUSED.items():
-        assert any(re.fullmatch(pattern, name) for name in NAMES), reason
-
-
-@pytest.mark.parametrize("name", of_every_kind(SERVED))
-def test_everything_is_inferred_as_timm_has_it(name: str) -> None:
-    theirs = timm_model(name)
-    assert summary(inferred_config(theirs.file, theirs.config, complete=name in FIRST.values())) == theirs.expected
-
-
-def check_summary(theirs: TimmModel, **overrides: Any) -> None:
-    """Without a configuration, all is as in timm; of rotary positions, no tensor has the grid."""
-    found = summary(inferred_config(theirs.file, {}, **overrides))
-    known = found.keys() - ({"grid"} if "pos_embed" not in theirs.file.groups[""] else set())
-    assert {fact: found[fact] for fact in known} == {fact: theirs.expected[fact] for fact in known}
-
-
-@pytest.mark.parametrize("name", of_every_kind(SERVED))
-def test_an_architecture_can_be_said(name: str) -> None:
-    # For the other names, the test above reads the same row of the table: timm's configuration says the name as well.
-    check_summary(timm_model(name), architecture=name)
-
-
-@pytest.mark.parametrize("name", of_every_kind(name for name in SERVED if name not in UNPUBLISHED))
-def test_without_a_configuration_it_is_the_same_or_asked_for(name: str) -> None:
+@pytest.mark.parametrize("name", EVERY)
+def test_a_bare_file_is_what_timm_says_or_is_asked_for(name: str) -> None:
     """Nothing that decides the numbers is guessed: what published models of one shape do not share is asked for."""
     theirs = timm_model(name)
+    assert summary(inferred_config(theirs.file, architecture=name)) == theirs.expected
     asked: list[str] = []
     try:
-        inferred_config(theirs.file, {})
+        inferred_config(theirs.file)
     except CheckpointError as error:
-        # The first word is one of those in which published checkpoints differ.
         asked = re.findall(r"(heads|activation|norm_epsilon|pooling)=…", str(error))
         assert asked, error
-    check_summary(theirs, **{fact: theirs.expected[fact] for fact in asked})
+    stated = {fact: theirs.expected[fact] for fact in asked}
+    assert summary(inferred_config(theirs.file, **stated)) == theirs.expected
 
 
-DINOV3_OWN = {
-    "reg_token": "storage_tokens",
-    "gamma_1": "ls1.gamma",
-    "gamma_2": "ls2.gamma",
-    "fc1_g": "w1",
-    "fc1_x": "w2",
-    "fc2": "w3",
-}
-
-
-@pytest.mark.parametrize("layout", ["transformers", "its own"])
-def test_dinov3s_h_plus_has_other_heads_than_clips_of_its_width(layout: str) -> None:
-    """A file without its configuration says neither how many heads there are nor which function gates."""
-    if layout == "transformers":
-        # As deep as the published one: of another, it is asked.
-        settings = {"num_hidden_layers": 32, "num_register_tokens": 4, "use_gated_mlp": True}
-        cls = transformers.DINOv3ViTModel
-        with torch.device("meta"):
-            model = cls(cls.config_class(hidden_size=1280, num_attention_heads=20, intermediate_size=5120, **settings))
-        state = transformers.core_model_loading.revert_weight_conversion(model, model.state_dict())
-    else:
-        state = {"rope_embed.periods": torch.empty(16), "mask_token": torch.empty(1, 1280)}
-        for key, info in timm_model("vit_huge_plus_patch16_dinov3").file.groups[""].items():
-            for name, own in DINOV3_OWN.items():
-                key = key.replace(name, own)
-            state[key] = torch.empty(info.shape, device="meta")
-    config = inferred_config(outline(state), {}, complete=True)
-    assert (config.heads, config.head_width) == (20, 64)
-    assert (config.activation, config.gated_mlp) == ("silu", True)
-
-
-# These have the very keys of others: only the architecture in their configuration tells them apart.
-NAMELESS = {
-    *("vit_base_patch16_rpn_224", "eva02_enormous_patch14_clip_224", "test_vit3"),
-    # DeiT-III's, in its own layout.
-    *(f"vit_{size}_patch16_rope_ape_224" for size in ("small", "base", "large")),
-}
-
-
-EVERYTHING = {"heads": 2, "activation": "gelu", "norm_epsilon": 1e-6, "pooling": "mean"}
-
-
-@pytest.mark.parametrize("name", of_every_kind(name for name in NAMES if refused(name)))
-def test_what_cannot_be_served_is_refused(name: str) -> None:
-    model = small_model(name)
-    file = outline(model.state_dict())
-    for config in (config_of(model), {})[: 1 if name in NAMELESS else 2]:
-        with pytest.raises(CheckpointError) as caught:
-            inferred_config(file, config, complete=True, **EVERYTHING)
-        assert "=…" not in str(caught.value), "as if more could be said that would make it right"
-
-
-def patch_of(name: str) -> int:
+def small_model(name: str) -> tuple[Any, int]:
+    """The architecture with two layers of 32 features and 3×3 patches, and the side of its images in pixels."""
     found = re.search(r"patch(\d+)", name)
-    return int(found[1]) if found else 16
+    side = 3 * (int(found[1]) if found else 16)
+    return randomised(timm.create_model(name, embed_dim=32, depth=2, num_heads=2, img_size=side)), side
 
 
-def small_model(name: str) -> Any:
-    """The architecture with two layers of 32 features and 3×3 patches."""
-    options = {"embed_dim": 32, "depth": 2, "num_heads": 2, "img_size": 3 * patch_of(name)}
-    if "sapiens2" in name:
-        options["num_kv_heads"] = (1, 1)
-    return randomised(timm.create_model(name, **options))
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    yield tmp_path_factory.mktemp("small")
-
-
-@pytest.mark.parametrize("name", of_every_kind(SERVED))
-def test_a_small_one_gives_timms_numbers(name: str, folders: Path) -> None:
-    model = small_model(name)
-    save_file({key: tensor.contiguous() for key, tensor in model.state_dict().items()}, folders / "model.safetensors")
-    (folders / "config.json").write_text(json.dumps(config_of(model, with_arguments=True)))
-    network = read_checkpoint(folders).model.network
-    side = 3 * patch_of(name)
+@pytest.mark.parametrize("name", EVERY)
+def test_a_small_one_gives_timms_numbers(name: str, tmp_path: Path) -> None:
+    model, side = small_model(name)
+    save_file({key: tensor.contiguous() for key, tensor in model.state_dict().items()}, tmp_path / "model.safetensors")
+    timm.models._hub.save_config_for_hf(model, tmp_path / "config.json")
+    network = read_checkpoint(tmp_path).model.network
     pixels = torch.randn(2, 3, side, side)
     with torch.inference_mode():
         theirs, ours = model(pixels), network(pixels)

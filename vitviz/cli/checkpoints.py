@@ -61,15 +61,19 @@ def run_inspect(checkpoint: str, family: str | None, overrides: list[str]) -> No
     ignored_keys: dict[str, list[str]] = {}
     for key, reason in reading.ignored.items():
         ignored_keys.setdefault(reason, []).append(key)
-    rows = [
+    facts = [
         (check.fact, check.value, f"{'assumed: ' * check.assumed}{spelled(check.source)}")
         for check in reading.checks
         if check.fact != "not needed"
     ]
-    rows += [("not needed", listing(keys, 2), reason) for reason, keys in ignored_keys.items()]
+    needless = [("not needed", listing(keys, 2), reason) for reason, keys in ignored_keys.items()]
     print(f"{reading.model.name}: {reading.model.parameters:,} parameters\n")
-    _print_table([("fact", "value", "how it is known"), *rows])
-    print(f"\nEvery {'other ' * bool(ignored_keys)}tensor of the file has its place, and the right shape.")
+    _print_table([("fact", "value", "how it is known"), *facts, *needless])
+    print(
+        f"\nEvery {'other ' * bool(ignored_keys)}tensor of the file has its place, and the right shape."
+        if reading.model.engine == "own"
+        else "\nIts package built it, and each call of its attention was verified against what it computes."
+    )
     if reading.model.assumptions:
         print("No file states what is assumed; an option of its name corrects it.")
 
@@ -79,10 +83,11 @@ def run_verify(
 ) -> int:
     """Compare a checkpoint with its package; the exit status says whether all numbers match."""
     verification = verify(read_with_bar(checkpoint, family, overrides), image or resources("assets") / PHOTO, sizes)
+    if not verification.comparisons:
+        print(f"{verification.name}: nothing to compare: {'; '.join(verification.not_compared)}")
+        return 0
     print(f"{verification.name} beside {verification.reference}\n")
     _print_table(verification.rows)
-    for subject in verification.not_compared:
-        print(f"not compared: {subject}")
     print(f"\n{'Every number matches' if verification.exact else 'Not every number matches'} the package's.")
     return 0 if verification.exact else 1
 

@@ -16,14 +16,11 @@ def run(image: str | None, output: Path | None, link: str, with_model: bool, **o
     if image is None and not with_model:
         raise ConfigError("IMAGE: none given; expected one, or --with-model for a page that asks for pictures")
     picture = None if image is None else find_picture(image)
-    if output is None:
-        output = picture.result(None, ".html") if picture else Path(f"{Path(options['checkpoint']).stem}.html")
+    output = output or (picture.result(None, ".html") if picture else Path(f"{Path(options['checkpoint']).stem}.html"))
     check_output(output, image or "")
     settings = take_settings(options)
-    if with_model:
-        _write_with_model(picture, output, settings | {"link": link or None}, options)
-        return
-    assert picture is not None
+    if picture is None or with_model:
+        return _write_with_model(picture, output, settings | {"link": link or None}, options)
     analysis = analysis_of(picture, load_with_bar(**options), **settings)
     # It takes long to import, so a wrong path or option is refused first.
     from vitviz.ui.explorer.saved_page import whole_page
@@ -42,8 +39,8 @@ def _write_with_model(picture: Picture | None, output: Path, settings: dict[str,
     model = load_with_bar(**options)
     from vitviz.ui.explorer.device_page import device_page
 
-    source = None if picture is None else source_of(picture.path)
     name, title = ("", model.name) if picture is None else (picture.name, picture.name)
+    source = None if picture is None else source_of(picture.path)
     page = device_page([model], source, name=name, title=title).as_file()
     write_whole(output, lambda file: file.write(page.encode()))
     note(f"The page runs {model.name} by itself, {len(page) / 1e6:.1f} MB\nwritten to {output}")

@@ -71,15 +71,15 @@ def of_parameter(parameter: Parameter) -> Option:
 
 # Options that several commands have.
 
-CHECKPOINT_HELP = "a name (see vitviz models), hf:OWNER/NAME, or a file or folder"
+CHECKPOINT_HELP = "a name (see vitviz models), hf:OWNER/NAME, timm:NAME, open_clip:NAME/WEIGHTS, or a file or folder"
 FACT_OPTIONS = (
     option(
         "--family",
         default=None,
-        help=f"the family, if the checkpoint's keys do not tell it: {', '.join(each.name for each in FAMILIES)}",
+        help=f"vitviz's own layout, if its keys do not tell it: {', '.join(each.name for each in FAMILIES)}",
     ),
     *(fact(name, **FACTS[name] | ({"choices": CHOICES[name]} if name in CHOICES else {})) for name in OVERRIDES),
-    fact("ignore", metavar="PATTERN", help="keys and settings to leave out, such as head.*; may be repeated"),
+    fact("ignore", metavar="PATTERN", help="keys to leave out, such as head.*; may be repeated"),
 )
 ONE_CHECKPOINT = (option("checkpoint", type=file, help=CHECKPOINT_HELP), *FACT_OPTIONS)
 DEVICE = option("--device", default="cpu", help="where the model runs, such as cuda (default: %(default)s)")

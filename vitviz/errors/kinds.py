@@ -4,7 +4,7 @@ VitvizError
 ├── ImageError        a file, array or picture that cannot be used as an image
 ├── ConfigError       a model or run configuration that contradicts itself
 ├── CheckpointError   a file that is not a checkpoint vitviz can load exactly
-│   └── UnknownFamilyError   a checkpoint of a network that vitviz does not implement
+│   └── UnknownFamilyError   a checkpoint of a layout that vitviz has no network for
 ├── QueryError        a layer, head or token that the model does not have
 ├── MethodError       a method or parameter that does not exist or does not apply to the model
 ├── DataError         a training set that cannot be trained on
@@ -68,12 +68,12 @@ class CheckpointError(VitvizError):
 
 
 class UnknownFamilyError(CheckpointError):
-    """A checkpoint is of a family that vitviz does not implement; the package that it comes from may open it.
+    """A checkpoint is of a layout that vitviz has no network for; the package that it comes from may open it.
 
     >>> vitviz.load("other.pth")
     Traceback (most recent call last):
         ...
-    vitviz.errors.kinds.UnknownFamilyError: other.pth: not a Vision Transformer of a family that vitviz reads: ...
+    vitviz.errors.kinds.UnknownFamilyError: other.pth: no layout that vitviz has a network for: its keys are ...
     """
 
 

@@ -1,6 +1,6 @@
 """The Vision Transformer: its configuration, its layers, its forward pass and its gradients.
 
-One network runs every family; ``weights`` converts a family's checkpoint to its parameters.
+One network runs every layout of vitviz's own; ``watched`` runs the modules of other packages.
 """
 
 from vitviz.models.config import ViTConfig

@@ -1,4 +1,4 @@
-"""One Vision Transformer for every family, with an explicit token layout.
+"""One Vision Transformer for all layouts of weights, with an explicit order of its tokens.
 
 Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale".
 Registers: Darcet et al. 2024, "Vision Transformers Need Registers". Distillation token: Touvron et al. 2021, "Training
@@ -33,7 +33,7 @@ from vitviz.models.positions import resize_positions, rotary_angles, rotary_peri
 class VisionTransformer(nn.Module):
     """A Vision Transformer that returns what it attends to.
 
-    Its parameters have the same form for every family:
+    Its parameters have the same form for every layout:
 
     - ``patch_embedding`` is one linear map of the pixels ``"(channel patch_height patch_width)"``: a convolution's
       kernel is the same numbers, unflattened (:func:`vitviz.models.layers.linear_from_convolution`);

@@ -41,7 +41,6 @@ from vitviz.weights import Model, resources
 from vitviz.weights.metadata.classes import assumed_names
 from vitviz.weights.overrides import OVERRIDES
 from vitviz.weights.read import describe
-from vitviz.weights.text_tower import reads_text
 
 MAX_PREDICTIONS = 5
 FITS = (
@@ -155,7 +154,7 @@ def model_facts(model_id: str, title: str, model: Model) -> dict[str, Any]:
         "trained_resolution": min(model.preprocessing.height, model.preprocessing.width),
         "detail": model.preprocessing.detail,
         "labels": list(class_names(model.labels)),
-        "reads_text": reads_text(model),
+        "reads_text": model.reads_text,
         "why_no_hiding": visible(model.network.why_no_hiding or ""),
         "refusals": {name: f"{reason}." for name, method in METHODS.items() if (reason := refusal(method, model))},
         "probe_refusals": {

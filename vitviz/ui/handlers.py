@@ -34,6 +34,7 @@ from vitviz.video.clips import is_clip
 from vitviz.weights import ZOO, Model
 from vitviz.weights.formats.names import is_weight_file
 from vitviz.weights.overrides import parse_overrides, split_overrides
+from vitviz.weights.suggestions import HUB, PACKAGES
 
 MAX_FILES, MAX_OVERRIDE_CHARS = 64, 20_000
 OPENING = ProgressReport("Opening the model")
@@ -268,7 +269,7 @@ class Handlers:
         return {**facts, "look": look, "flip": origin.flip or None, "clip": clip}
 
     def _model_facts(self, model_id: str, model: Model) -> dict[str, Any]:
-        title = ZOO[model_id].title if model_id in ZOO else model_id.removeprefix("hf:") or title_of(model)
+        title = ZOO[model_id].title if model_id in ZOO else model_id.removeprefix(HUB) or title_of(model)
         is_own = model_id.startswith("own:")
         return model_facts(model_id, self.service.models.choice(model_id).name if is_own else title, model)
 
@@ -345,19 +346,18 @@ def _own_model(value: object) -> ModelChoice:
     """A visitor's own checkpoint, or one on the hub."""
     own = fields("own", value, ("files", "folder", "hub", "overrides"))
     folder, hub, overrides_text, files = (own.get(name) or "" for name in ("folder", "hub", "overrides", "files"))
-    texts = {"folder": folder, "hub": hub, "overrides": overrides_text}
-    for name, text in texts.items():
+    for name, text in {"folder": folder, "hub": hub, "overrides": overrides_text}.items():
         limit = MAX_OVERRIDE_CHARS if name == "overrides" else MAX_NAME_CHARS
         if not isinstance(text, str) or len(text) > limit:
             raise MethodError(f"own.{name} = {quote(text)}: expected a text of at most {limit} characters")
     if not isinstance(files, list | str) or len(files) > MAX_FILES:
         raise MethodError(f"own.files = {quote(files)}: expected a list of at most {MAX_FILES} files")
     overrides = tuple(parse_overrides(split_overrides(overrides_text)).items())
-    hub = hub.strip().removeprefix("hf:").removeprefix("https://huggingface.co/").strip("/")
+    hub = hub.strip().removeprefix(HUB).removeprefix("https://huggingface.co/").strip("/")
     if bool(files) == bool(hub):
-        raise CheckpointError("Your own checkpoint: expected either its file, or its name on the hub")
+        raise CheckpointError("Your own checkpoint: expected either its file, or a name")
     if hub:
-        return ModelChoice(f"hf:{hub}", (), overrides, name=hub)
+        return ModelChoice(hub if hub.startswith(PACKAGES) else HUB + hub, (), overrides, name=hub)
     uploads = [upload_of(file, f"own.files[{index}]") for index, file in enumerate(files)]
     weights = [upload for upload in uploads if is_weight_file(upload.name)] or uploads
     name = max(weights, key=lambda upload: upload.path.stat().st_size).name

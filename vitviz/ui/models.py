@@ -23,16 +23,15 @@ from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import BUNDLED, ZOO, Model, NamedModel, load
 from vitviz.weights.formats.names import is_weight_file
 from vitviz.weights.hub import is_cached
-from vitviz.weights.suggestions import HUB
-from vitviz.weights.text_tower import reads_text
+from vitviz.weights.suggestions import HUB, PACKAGES
 
 
 class ModelChoice(NamedTuple):
     """A visitor's choice of a model.
 
     Args:
-        source: what :func:`vitviz.load` takes: a name, ``hf:OWNER/NAME``, or a path of the operator's; empty for
-            uploaded files.
+        source: what :func:`vitviz.load` takes: a name, ``hf:OWNER/NAME``, a package's name, or a path of the
+            operator's; empty for uploaded files.
         files: paths of the uploaded files.
         overrides: settings that the files leave open.
         step: of a snapshot; None for the last one, and for a model without snapshots.
@@ -106,8 +105,8 @@ def open_choice(choice: ModelChoice, report: Report = no_report, max_bytes: int 
             error.args = (str(error).replace(folder.name, name),)
             raise error from None
         model = replace(model, name=name if model.snapshots is None else SERIES)
-        # A text tower and snapshots are opened from the folder later.
-        if reads_text(model) or model.snapshots is not None:
+        # Other snapshots are opened from the folder later.
+        if model.snapshots is not None:
             weakref.finalize(model, stack.pop_all().close)
     return model
 
@@ -143,9 +142,8 @@ class Origin:
 
 def model_name(source: str, model: Model) -> str:
     """The name in states of a model that the operator chose; a path has none of its own, and no visitor may see it."""
-    if source in (*BUNDLED, *ZOO) or source.startswith(HUB):
-        return source
-    return APP + re.sub(r"[^\w.-]", "_", model.name, flags=re.ASCII)[:MAX_APP_CHARS]
+    is_public = source in (*BUNDLED, *ZOO) or source.startswith((HUB, *PACKAGES))
+    return source if is_public else APP + re.sub(r"[^\w.-]", "_", model.name, flags=re.ASCII)[:MAX_APP_CHARS]
 
 
 def source_of(choice: ModelChoice, model: Model) -> str:
@@ -182,11 +180,11 @@ def title_of(model: Model) -> str:
 
 
 def family_of(model: Model) -> str:
-    """The group of a model in the menu; a file's is its recognised family."""
+    """The group of a model in the menu; a file's is its recognised layout."""
     if model.name in ZOO:
         return ZOO[model.name].family
-    # The card has the source of the name in parentheses; vitviz's own files have no family.
-    return model.card.get("family", "vitviz").partition(" (")[0]
+    # The card has the source of the name in parentheses; vitviz's own files and watched modules have no layout.
+    return model.card.get("family", "vitviz" if model.engine == "own" else "other packages").partition(" (")[0]
 
 
 def megabytes(model: NamedModel) -> float:

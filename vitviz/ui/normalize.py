@@ -20,7 +20,6 @@ from vitviz.evaluation.probes import PROBES
 from vitviz.ui.pictures import Upload, picture_name, upload_of
 from vitviz.ui.state import MAX_VIEWS, PAIRED_LAYOUTS, TOKEN_METHOD, PageState, View
 from vitviz.weights import Model
-from vitviz.weights.text_tower import reads_text
 
 
 def normalize(state: PageState, analyses: Sequence[Analysis | None] = ()) -> tuple[PageState, list[str]]:
@@ -158,7 +157,7 @@ def bounds_of(analysis: Analysis) -> Bounds:
         # A model that pools by attention starts from a learned query, which is no token.
         None if pools_by_attention(model) else layout.default_query,
         model.labels,
-        reads_text(model),
+        model.reads_text,
         model.name,
         _other_picture,
     )

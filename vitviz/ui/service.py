@@ -42,7 +42,6 @@ from vitviz.ui.server.rule import UnderWay
 from vitviz.ui.server.settings import ServerSettings
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import Model
-from vitviz.weights.text_tower import reads_text
 from vitviz.worker import Worker, shared_worker
 
 Result = TypeVar("Result")
@@ -326,7 +325,7 @@ class AnalysisService:
             report(ProgressReport("Reading the text"))
             return await self.short.run(lambda _: model.text(request.text), report)
         if not model.labels:
-            raise MethodError(NO_WORDS if reads_text(model) else NO_TARGET)
+            raise MethodError(NO_WORDS if model.reads_text else NO_TARGET)
         return request
 
     async def _likeness(self, uid: object, request: LikenessRequest, report: Report) -> Target:

@@ -42,6 +42,7 @@ NATIVE = "native"
 """The resolution that stands for the picture's own."""
 MAX_RESOLUTION = 99_999
 HUB_MODEL = re.compile(r"hf:\w[\w.-]{0,95}/\w[\w.-]{0,95}(@[\w./-]{1,96})?", re.ASCII)
+PACKAGE_MODEL = re.compile(r"timm:[\w.]{1,128}|open_clip:[\w-]{1,64}/[\w.-]{1,64}", re.ASCII)
 APP_MODEL = re.compile(r"app:[\w.-]{1,96}", re.ASCII)
 OWN_MODEL = re.compile(r"own:[\w-]{22}", re.ASCII)
 MISSING_MODEL = f"own:{'-' * 22}"
@@ -68,9 +69,13 @@ class ModelName(Kind):
     def read(self, value: object, bounds: Bounds, field: str) -> str:
         if isinstance(value, str):
             is_named = value == "" or value in BUNDLED or value in ZOO
-            if is_named or any(pattern.fullmatch(value) for pattern in (HUB_MODEL, APP_MODEL, OWN_MODEL)):
+            if is_named or any(
+                pattern.fullmatch(value) for pattern in (HUB_MODEL, PACKAGE_MODEL, APP_MODEL, OWN_MODEL)
+            ):
                 return value
-        raise MethodError(f"{field} = {quote(value)}: expected a name of the menu, hf:OWNER/NAME, or nothing")
+        raise MethodError(
+            f"{field} = {quote(value)}: expected a name of the menu, hf:OWNER/NAME, timm:NAME, or nothing"
+        )
 
     def parse(self, text: str) -> str:
         return "" if text == START else text

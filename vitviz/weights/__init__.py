@@ -1,6 +1,6 @@
-"""Checkpoints: :func:`load` opens one of any family, :func:`save_checkpoint` writes one of vitviz's own.
+"""Checkpoints and modules: :func:`load` opens them, :func:`save_checkpoint` writes a file of vitviz's own.
 
-Only what is light is imported here; families, formats, the hub and text towers are, where they are used.
+Only what is light is imported here; layouts, formats, packages and the hub are, where they are used.
 """
 
 from vitviz.weights.bundled import BUNDLED, resources

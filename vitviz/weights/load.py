@@ -101,10 +101,11 @@ def load(
     engine: EngineName | None = None,
     processor: Any = None,
 ) -> Model | LanguageModel:
-    """Open a checkpoint of any family that vitviz reads, or a module in memory.
+    """Open a checkpoint, a model of timm, transformers or open_clip, or a module in memory.
 
-    Nothing in a checkpoint's file is ever executed. If vitviz has no network for its family, the package that its files
-    name opens it, provided that the package is installed: from safetensors, without running code of the checkpoint.
+    A checkpoint in one of vitviz's own layouts opens in vitviz's own Vision Transformer, without another package. Any
+    other one is built by the package that its files or its name say, if that is installed, and watched as a module is.
+    Code that lies beside a checkpoint is never run.
 
     The weights are frozen, since a loaded model is for analysis; training builds its own. If the file does not state
     something that changes numbers, an error asks for it, or the value of published checkpoints of the same shapes is
@@ -113,24 +114,28 @@ def load(
     A module (of timm, transformers, torchvision, open_clip or your own class) is not changed. Its attention is watched
     during its own forward pass and checked against what the module computes. If the module does not state something, an
     error asks for it by name. For a module, only ``device``, ``report``, ``normalisation``, ``image_size``,
-    ``patch_size``, ``probability``, and ``preprocessing`` to ``engine`` apply.
+    ``patch_size``, ``probability``, and ``preprocessing`` to ``engine`` apply. A model that a package builds
+    states ``heads``, ``activation``, ``pooling``, ``final_norm``, ``norm_epsilon``, ``position_rule`` and precision.
 
     Args:
         source: the name of a bundled or published checkpoint (``"dino_vits16"``; ``vitviz models`` lists them), a hub
-            id (``"hf:facebook/dinov2-small"``, optionally followed by ``@revision``), a path, or a module in evaluation
-            mode. The path is that of a file, of a folder with a file and its configuration, or of one with snapshots
-            of a training run (it opens the last, :func:`open_snapshot` the others).
-        family: name of its family, if its keys do not determine it.
+            id (``"hf:facebook/dinov2-small"``, optionally followed by ``@revision``), a name of timm or of open_clip
+            with its weights (``"timm:vit_small_patch16_dinov3.lvd1689m"``, ``"open_clip:ViT-B-32/laion2b_s34b_b79k"``),
+            a path, or a module in evaluation mode. The path is that of a file, of a folder with a file and its
+            configuration, or of one with snapshots of a training run (it opens the last, :func:`open_snapshot` the
+            others).
+        family: name of one of vitviz's own layouts, if the file's keys do not determine it.
         device: where the model runs, such as ``"cuda"``; images are moved to it. The default is the CPU, or for a
             module the device that it is on.
         precision: of its layers: ``"float32"``, the default, ``"bfloat16"`` or ``"float16"``. A module keeps its own.
         report: receives the :class:`vitviz.progress.DownloadProgress` of a download, and the
             :class:`vitviz.progress.Progress` of watching a module or a package's model, in place of bars.
-        ignore: patterns of keys and settings to leave out: ``["head.*", "config.json:model_args.foo"]``.
+        ignore: patterns of keys to leave out: ``["head.*"]``.
         max_bytes: memory that its network may take; by default, any. Layers that share a tensor in the file take
             memory for a tensor each.
-        architecture: timm's name of the architecture, such as ``"vit_base_patch16_224"``; it implies everything that
-            timm's weights do not state.
+        architecture: timm's name of the architecture of a file without a configuration, such as
+            ``"vit_base_patch16_224"``: it implies everything that the weights do not state. If vitviz has no network
+            for it, timm builds the model and reads the file.
         heads: attention heads of a layer.
         activation: of the MLP, a name in :data:`vitviz.models.activations.ACTIVATIONS`.
         pooling: input of the classifier, a name in :data:`vitviz.models.pooling.POOLINGS`.
@@ -144,8 +149,8 @@ def load(
         probability: what makes probabilities of the outputs, a name in
             :data:`vitviz.models.probability.PROBABILITIES`: ``"softmax"``, ``"sigmoid"`` for several labels,
             ``"identity"`` for outputs that are probabilities, ``"none"`` for a regression.
-        verify: also build the model of the package that the files beside the checkpoint name, and refuse the
-            checkpoint if a number differs; see :func:`vitviz.weights.verify.verify`.
+        verify: also build the model of the package that the files beside the checkpoint name, and refuse vitviz's own
+            network if a number differs; see :func:`vitviz.weights.verify.verify`.
         preprocessing: of images for a module: a :class:`vitviz.Preprocessing`; a transform of torchvision, timm or
             open_clip, or an image processor of transformers, which is read by its fields; timm's ``data_config``; or
             any other function from a PIL image (albumentations' transforms: ``image=`` an array) to the input
@@ -162,7 +167,7 @@ def load(
             default that of the processor in ``preprocessing``, or open_clip's own.
         engine: of a checkpoint: ``"own"`` allows only vitviz's own network, ``"module"`` watches the model of timm,
             transformers or open_clip that the files beside it name. The default is that model only if vitviz has no
-            network for the family. A module is always watched. ``model.engine`` tells which it is.
+            network for the layout. A module is always watched. ``model.engine`` tells which it is.
         processor: of a generative vision-language model of transformers in memory, as ``AutoProcessor`` gives it: the
             result is a model for :func:`vitviz.ask`. Beside it, only ``tokenizer`` and ``device`` apply.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
@@ -80,7 +79,7 @@ class Model(AttributeAdvice):
         snapshots: of its training; None for a model that was opened without them.
         step: training step of its own snapshot.
         assumptions: facts that its checkpoint does not state and that published ones have: ``"heads 12"``.
-        tower: what reads texts, of a module in memory; :meth:`text` opens that of a checkpoint.
+        tower: what reads texts, of a network of pictures and texts.
 
     Raises:
         ConfigError: labels, channels and image size contradict each other.
@@ -180,16 +179,18 @@ class Model(AttributeAdvice):
         "Sigmoid Loss for Language Image Pre-Training".
 
         Raises:
-            MethodError: the text is empty or too long, or the module's tokenizer is not known.
-            CheckpointError, ConfigError: the model reads no texts, or what reads them cannot be opened.
+            MethodError: the text is empty or too long, the model reads no texts, or its tokenizer is not known.
         """
-        return self._texts.target(text)
+        if self.tower is None:
+            from vitviz.weights.text_tower import NO_TEXTS
 
-    @cached_property
-    def _texts(self) -> TextTower:
-        from vitviz.weights.text_tower import open_text_tower
+            raise MethodError(f"{self.name}: {NO_TEXTS}")
+        return self.tower.target(text)
 
-        return open_text_tower(self)
+    @property
+    def reads_text(self) -> bool:
+        """Whether a text can be a target, as of a network of pictures and texts."""
+        return self.tower is not None
 
     @named_arguments(MethodError)
     def own_network(self, purpose: str) -> VisionTransformer:

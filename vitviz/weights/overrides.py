@@ -17,7 +17,7 @@ from vitviz.models.pooling import POOLINGS
 from vitviz.models.positions import POSITION_RULES
 from vitviz.models.probability import PROBABILITIES
 from vitviz.weights.metadata.normalisations import NORMALISATIONS
-from vitviz.weights.metadata.settings import both_sides, is_side
+from vitviz.weights.metadata.sides import both_sides, is_side
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "activation": tuple(ACTIVATIONS),
@@ -37,8 +37,8 @@ class Stated:
 
     Args:
         facts: that its file does not state, by the names in :data:`OVERRIDES`; sizes are (height, width).
-        family: name of its family.
-        ignore: patterns of keys and settings to leave out.
+        family: name of its layout.
+        ignore: patterns of keys to leave out.
         max_bytes: memory that its network may take.
     """
 
@@ -134,7 +134,7 @@ def split_overrides(text: str) -> list[str]:
 def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
     """Facts from texts such as ``"heads=6"``, ``"image_size=224x448"``, ``"pooling=mean"``, ``"labels=healthy,rust"``.
 
-    ``"ignore=head.*"``, which may be repeated, leaves out keys and settings.
+    ``"ignore=head.*"``, which may be repeated, leaves out keys.
 
     Raises:
         CheckpointError: a text does not have this form, or :class:`Stated` refuses it.

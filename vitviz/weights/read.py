@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vitviz.errors.kinds import CheckpointError, ConfigError
-from vitviz.errors.messages import several
+from vitviz.errors.messages import choices, legible, several
 from vitviz.images.preprocessing import Preprocessing, why_not_channels
 from vitviz.models.config import ViTConfig
 from vitviz.models.given import GivenConfig
@@ -20,10 +20,10 @@ from vitviz.weights.conversion.canonical import Check, MatchedCheckpoint
 from vitviz.weights.conversion.heads import leave_pooling_open
 from vitviz.weights.formats.files import open_weights
 from vitviz.weights.formats.tensors import WeightFile
+from vitviz.weights.metadata.beside import Beside
 from vitviz.weights.metadata.class_names import find_class_names
 from vitviz.weights.metadata.classes import read_labels, read_probability
-from vitviz.weights.metadata.preparation import find_rule
-from vitviz.weights.metadata.sidecars import Sidecars
+from vitviz.weights.metadata.stated_preprocessing import find_rule
 from vitviz.weights.model import Model, Origin
 from vitviz.weights.native import FORMAT, read_native
 from vitviz.weights.overrides import NOTHING, Stated
@@ -42,13 +42,13 @@ class Reading:
         model: ready to use.
         checks: the facts with their sources, in the order in which they were recorded.
         ignored: keys of the file that are not needed, with the reason.
-        sidecars: the JSON files beside it.
+        files: beside it.
     """
 
     model: Model
     checks: tuple[Check, ...]
     ignored: Mapping[str, str]
-    sidecars: Sidecars = field(default_factory=Sidecars)
+    files: Beside = field(default_factory=Beside)
 
 
 def read(path: str | os.PathLike[str], stated: Stated = NOTHING, name: str | None = None) -> Reading:
@@ -70,7 +70,7 @@ def read(path: str | os.PathLike[str], stated: Stated = NOTHING, name: str | Non
     file = open_weights(source)
     if file.metadata.get("format", "").startswith(FORMAT.split()[0]):
         return _native_reading(file.name, read_native(file, name, stated.max_bytes), stated)
-    sidecars, unread = Sidecars.of_source(file.path, source)
+    files, unread = Beside.of_source(file.path, source)
     assumed = []
     if file.skipped:
         assumed.append(Check("skipped objects", several(file.skipped), "they are no tensors; nothing of them was run"))
@@ -80,16 +80,24 @@ def read(path: str | os.PathLike[str], stated: Stated = NOTHING, name: str | Non
     if unread is not None:
         assumed.append(Check(unread, "not read", "it lies beside a file with an unusual name, " + ALONE))
     try:
-        return read_tensors(file, sidecars, stated, name, assumed)
+        return read_tensors(file, files, stated, name, assumed)
     except CheckpointError as error:
         if unread is None:
             raise
         raise type(error)(f"{error}; {unread} beside it is not read, {ALONE}") from None
+    # A text in place of a number, or a list in place of a dict.
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+        if not files.names:
+            raise
+        raise CheckpointError(
+            f"{file.name}: a value of the wrong kind in {choices(files.names)} beside it "
+            f"({type(error).__name__}: {legible(str(error))})"
+        ) from None
 
 
 def read_tensors(
     file: WeightFile,
-    sidecars: Sidecars,
+    files: Beside,
     stated: Stated,
     name: str | None = None,
     assumed: Sequence[Check] = (),
@@ -98,7 +106,7 @@ def read_tensors(
 
     Args:
         file: with the tensors.
-        sidecars: the JSON files beside it.
+        files: beside it.
         stated: by the user.
         name: of the model; by default, the name of the file.
         assumed: what else is assumed.
@@ -106,26 +114,23 @@ def read_tensors(
     Raises:
         CheckpointError, LimitError: as :func:`read`.
     """
-    sidecars, ignored_files = sidecars.without(stated.ignore)
-    file, ignored_keys = file.without([pattern for pattern in stated.ignore if ":" not in pattern])
-    checkpoint = recognize(file, sidecars, stated)
+    file, ignored_keys = file.without(stated.ignore)
+    checkpoint = recognize(file, files, stated)
     checkpoint.checks.extend(replace(check, assumed=True) for check in assumed)
-    checkpoint.ignored.update(dict.fromkeys([*ignored_files, *ignored_keys], LEFT_OUT))
+    checkpoint.ignored.update(dict.fromkeys(ignored_keys, LEFT_OUT))
     facts = checkpoint.settle(leave_pooling_open(checkpoint, checkpoint.family.facts(checkpoint)))
     for fact, value in stated.facts.items():
         if fact != "labels":
             checkpoint.record(fact, value, STATED_BY_USER)
     config = infer_config(checkpoint, facts)
     position = len(checkpoint.checks)
-    preprocessing = _preprocessing(checkpoint, sidecars, config, facts)
+    preprocessing = _preprocessing(checkpoint, files, config, facts)
     names, stated_names = find_class_names(file.entries or file.metadata), stated.facts.get("labels")
-    labels, label_source, is_assumed = read_labels(sidecars, config.classes, names, stated_names)
+    labels, label_source, is_assumed = read_labels(files.config, config.classes, names, stated_names)
     checkpoint.record("labels", f"{len(labels):,}" if labels else "none", label_source, is_assumed)
     if config.classes and "probability" not in stated.facts:
-        function, function_source, is_assumed = read_probability(sidecars.config, config.classes)
+        function, function_source, is_assumed = read_probability(files.config, config.classes)
         config = replace(config, probability=checkpoint.record("probability", function, function_source, is_assumed))
-    unknown = sidecars.check_unread([pattern for pattern in stated.ignore if pattern not in ignored_files])
-    checkpoint.ignored.update(dict.fromkeys(unknown, LEFT_OUT))
     network = assemble(checkpoint, facts, config, stated.max_bytes)
     card = {check.fact: check.text for check in checkpoint.checks}
     described = [check for check in describe(config) if check.fact not in card]
@@ -137,7 +142,7 @@ def read_tensors(
         model = Model(name, network, preprocessing, labels, card, Origin(file.path.parent), assumptions=assumptions)
     except ConfigError as error:
         raise CheckpointError(f"{file.name}: {error}") from None
-    return Reading(model, checks, dict(checkpoint.ignored), sidecars)
+    return Reading(model, checks, dict(checkpoint.ignored), files)
 
 
 def _native_reading(file: str, model: Model, stated: Stated) -> Reading:
@@ -202,7 +207,7 @@ def describe(
 
 
 def _preprocessing(
-    checkpoint: MatchedCheckpoint, sidecars: Sidecars, config: ViTConfig, facts: Mapping[str, Any]
+    checkpoint: MatchedCheckpoint, files: Beside, config: ViTConfig, facts: Mapping[str, Any]
 ) -> Preprocessing:
     """The preprocessing that a file states, or the convention of the family; recorded with its source."""
     if reason := why_not_channels(config.channels):
@@ -214,7 +219,7 @@ def _preprocessing(
     if "image_size" in checkpoint.overrides:
         rule = replace(rule, size=None)
     size, any_size = _input_size(facts.get("image_size"), config), bool(facts.get("any_size"))
-    stated, normalisation = find_rule(sidecars, config.channels), checkpoint.overrides.get("normalisation")
+    stated, normalisation = find_rule(files, config.channels), checkpoint.overrides.get("normalisation")
     rule = stated or rule
     if normalisation is not None:
         rule = rule.standardised(normalisation, config.channels)

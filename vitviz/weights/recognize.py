@@ -11,30 +11,26 @@ from itertools import accumulate, product
 
 from vitviz.errors.kinds import CheckpointError, UnknownFamilyError
 from vitviz.errors.messages import choices, listing, quote
-from vitviz.weights.architectures import Architecture, architecture_by_name, architecture_of_keys
 from vitviz.weights.conversion.canonical import MAPS, OUTER, TOKENS, Candidate, Family, Key, MatchedCheckpoint
 from vitviz.weights.conversion.heads import find_head
-from vitviz.weights.families import FAMILIES, timm
+from vitviz.weights.families import FAMILIES
 from vitviz.weights.formats.tensors import WeightFile
-from vitviz.weights.metadata.sidecars import Sidecars
+from vitviz.weights.metadata.beside import Beside
 from vitviz.weights.overrides import Stated
 from vitviz.weights.suggestions import ignore_argument
 
-LANGUAGE_MODEL = "a language model"
-SCOPE = "vitviz reads checkpoints of Vision Transformers with global attention"
-TUNED = "a network with layers or prompts that tuning added; a module of it in memory opens: vitviz.load(module)"
-IN_ANOTHER = "; its part for pictures opens as a module of it in memory: vitviz.load(module)"
-# Fragments of keys of models that are no vision networks, or more than one.
-OTHER_MODELS = {
-    "unet.": "a diffusion model",
-    "lm_head.weight": LANGUAGE_MODEL,
-    **dict.fromkeys(("adaptmlp", ".adapter.", "adaptformer", "prompt_embeddings", "prompt_tokens"), TUNED),
-    "lora_A": "a LoRA adapter, which peft's merge_and_unload() merges into its base model",
-}
 # Parts of keys in a network with adapters: of peft, of parametrisations, or of loralib beside the weight itself.
 ADAPTER = re.compile(
     r"\.(?:base_layer|parametrizations\.\w{1,50}\.\d{1,3}\.lora_\w)|\.((?:lora|hada|lokr|ia3|vera|oft|boft)_\w)"
 )
+# What files of other layouts hold, and timm's name of one of them, by a part of their keys.
+OTHERS = {
+    "visual.conv1.": ("OpenAI's CLIP or open_clip's", "vit_base_patch32_clip_224.openai"),
+    "vision_model.embeddings.": ("a CLIP or SigLIP of transformers", None),
+    "storage_tokens": ("Meta's DINOv3", "vit_small_patch16_dinov3"),
+    "encoder.layers.encoder_layer_0.": ("torchvision's ViT", None),
+    "backbone.layers.0.attn.qkv": ("MMPretrain's ViT", None),
+}
 # Names that wrappers of training put between the parts of a key.
 WRAPPERS = re.compile(r"(?:_checkpoint_wrapped_module|_fsdp_wrapped_module)\.")
 # Parts of keys from which a weight is computed when a module runs, and what makes it a plain one.
@@ -51,10 +47,6 @@ TRAINING = dict.fromkeys(
     ),
     "what training leaves beside the network",
 )
-# Endings of transformers' model_type for a tower inside another model.
-TOWER_SUFFIXES = ("_vision_model", "_vision", "_image_model")
-# Prefixes that are searched for a family that a file nearly matches.
-MAX_PLACES = 4
 # Longest prefix of an encoder, in dotted parts; each part is tried as the prefix of heads.
 MAX_PREFIX_PARTS = 16
 # Of several encoders in a file, teacher and averaged weights are preferred, and the student comes last.
@@ -63,13 +55,16 @@ PREFERRED, LAST = ("teacher", "ema"), ("student",)
 STATED_BY_USER = "stated by the user"
 
 
-def recognize(file: WeightFile, sidecars: Sidecars, stated: Stated) -> MatchedCheckpoint:
+def recognize(
+    file: WeightFile, files: Beside, stated: Stated, families: Sequence[Family] | None = None
+) -> MatchedCheckpoint:
     """Find a checkpoint's family, and the canonical key of each of its keys.
 
     Args:
         file: the checkpoint.
-        sidecars: the JSON files beside it.
+        files: beside it.
         stated: by the user.
+        families: that it may be of; by default those that the user and the files allow.
 
     Raises:
         UnknownFamilyError: no family has such keys, or the family lacks some of them.
@@ -78,16 +73,10 @@ def recognize(file: WeightFile, sidecars: Sidecars, stated: Stated) -> MatchedCh
     groups = {name: {WRAPPERS.sub("", key): each for key, each in group.items()} for name, group in file.groups.items()}
     file = replace(file, groups=groups)
     _refuse_adapted(file)
-    families = _possible_families(file, sidecars, stated)
-    candidates = list(_candidates(file, sidecars, families))
-    if not candidates and "architecture" in stated.facts:
-        keys = listing(key for tensors in file.groups.values() for key in tensors)
-        raise UnknownFamilyError(
-            f"{file.name}: architecture = {quote(stated.facts['architecture'])} is a model of timm's, "
-            f"and its keys are not: {keys}"
-        )
+    families = _possible_families(file, files, stated) if families is None else families
+    candidates = list(_candidates(file, files, families))
     if not candidates:
-        raise UnknownFamilyError(_refusal(file, families))
+        raise UnknownFamilyError(_refusal(file))
     matched_family, candidate = min(candidates, key=_rank)
     checkpoint = MatchedCheckpoint(
         file,
@@ -96,9 +85,7 @@ def recognize(file: WeightFile, sidecars: Sidecars, stated: Stated) -> MatchedCh
         candidate.prefix,
         keys={},
         ignored={},
-        config=sidecars.config.inner("vision_config") or sidecars.config,
-        whole_config=sidecars.config,
-        open_clip=sidecars.open_clip,
+        config=files.config,
         overrides=stated.facts,
         checks=[],
     )
@@ -138,34 +125,27 @@ def _refuse_adapted(file: WeightFile) -> None:
                 )
 
 
-def _possible_families(file: WeightFile, sidecars: Sidecars, stated: Stated) -> tuple[Family, ...]:
+def _possible_families(file: WeightFile, files: Beside, stated: Stated) -> tuple[Family, ...]:
     """The families that the user's options and the configuration allow."""
-    name = stated.family
+    name, of_timm = stated.family, tuple(family for family in FAMILIES if family.name == "timm")
     if name is not None:
         named = tuple(family for family in FAMILIES if family.name == name)
         if not named:
             raise CheckpointError(f"family {name!r}: expected {choices(family.name for family in FAMILIES)}")
         return named
-    if "architecture" in stated.facts:
-        return timm.FAMILIES
-    model_type = sidecars.config.get("model_type")
-    if model_type is None or model_type == timm.WRAPPER:
+    if "architecture" in stated.facts or files.package == "timm":
+        return of_timm
+    if files.package is None:
         return FAMILIES
+    model_type = files.config.get("model_type")
     matching = tuple(family for family in FAMILIES if model_type in family.model_types)
     if not matching:
-        architecture = architecture_by_name(model_type)
-        if architecture is not None:
-            raise UnknownFamilyError(f"{file.name}: this is {_describe(architecture)}")
-        all_types = {kind for family in FAMILIES for kind in family.model_types}
-        types = sorted(kind for kind in all_types if not kind.endswith(TOWER_SUFFIXES))
-        raise UnknownFamilyError(
-            f"{file.name}: model_type {quote(model_type)} in its config.json; expected {choices(types)}, or that of "
-            f"their vision part{IN_ANOTHER * ('vision_config' in sidecars.config)}"
-        )
+        described = f"model_type {quote(model_type)} in its config.json" if model_type else "open_clip_config.json"
+        raise UnknownFamilyError(f"{file.name}: {described}: vitviz has no network of its own for it")
     return matching
 
 
-def _candidates(file: WeightFile, sidecars: Sidecars, families: Sequence[Family]) -> Iterator[tuple[Family, Candidate]]:
+def _candidates(file: WeightFile, files: Beside, families: Sequence[Family]) -> Iterator[tuple[Family, Candidate]]:
     """Every state dict that has the signature of a family, with the first such family."""
     for group, tensors in file.groups.items():
         prefixes: set[str] = set()
@@ -177,7 +157,7 @@ def _candidates(file: WeightFile, sidecars: Sidecars, families: Sequence[Family]
                 # Sorted keys with the same prefix are adjacent, so many small encoders take no longer than one.
                 first = bisect_left(ordered, prefix)
                 shapes = {key[len(prefix) :]: tensors[key].shape for key in _keys_from(ordered, first, prefix)}
-                candidate = Candidate(group, prefix, shapes, sidecars.config)
+                candidate = Candidate(group, prefix, shapes, files.config)
                 if shapes.keys().isdisjoint(family.excluded_keys) and family.accepts(candidate):
                     prefixes.add(prefix)
                     yield family, candidate
@@ -240,9 +220,6 @@ def _assign_keys(checkpoint: MatchedCheckpoint) -> None:
     others = [key for key in checkpoint.file.groups[checkpoint.group] if key not in checkpoint.ignored]
     surplus = find_head(checkpoint, [key for key in others if not _place_key(checkpoint, key, ancestors)], ancestors)
     if surplus:
-        foreign_kind = _foreign_kind(surplus)
-        if foreign_kind:
-            raise UnknownFamilyError(f"{checkpoint.name}: this is {foreign_kind}")
         raise UnknownFamilyError(
             f"{checkpoint.name}: keys that a checkpoint of this kind ({checkpoint.family.title}) does not have: "
             f"surplus {listing(surplus)}; {ignore_argument(surplus, checkpoint.keys.values())} leaves them out, where "
@@ -313,52 +290,18 @@ def _check_tensors(checkpoint: MatchedCheckpoint) -> None:
             raise CheckpointError(f"{checkpoint.name}: {quote(key)} has the shape {shape}; expected {expected}")
 
 
-def _foreign_kind(keys: Sequence[str]) -> str | None:
-    """A description of a model that is no Vision Transformer with global attention only; None if unknown."""
-    architecture = architecture_of_keys(keys)
-    if architecture is not None:
-        return _describe(architecture)
-    return next((kind for fragment, kind in OTHER_MODELS.items() if any(fragment in key for key in keys)), None)
-
-
-def _describe(architecture: Architecture) -> str:
-    hint = "; a module of it in memory opens: vitviz.load(module); and a folder of safetensors with its config.json"
-    return f"{architecture.sentence}; {SCOPE}{hint * architecture.module_opens}"
-
-
-def _refusal(file: WeightFile, families: Sequence[Family]) -> str:
+def _refusal(file: WeightFile) -> str:
+    """Whose layout it looks like, and what opens it: timm, by its own name, or the module that it was saved from."""
     keys = [key for tensors in file.groups.values() for key in tensors]
-    foreign_kind, nearest = _foreign_kind(keys), _nearest_families(file, families)
-    # A language model may contain a vision tower.
-    if foreign_kind and not (nearest and foreign_kind == LANGUAGE_MODEL):
-        return f"{file.name}: this is {foreign_kind}"
-    computed = next(((key, part) for key in keys for part in WEIGHT_PARTS if part in key), None)
-    if computed is not None:
-        key, part = computed
-        reason = f"{quote(key)} is a part of a weight that its module computes when it runs"
-        return f"{file.name}: {reason}; expected the state_dict() after {WEIGHT_PARTS[part]} for each such module"
-    if nearest:
-        candidates = " or ".join(f"{family.title}, missing {listing(missing)}" for family, missing in nearest)
-        return f"{file.name}: most of its keys are those of {candidates}"
-    expected = "of a family that vitviz reads" if len(families) > 1 else f"of the family {families[0].name!r}"
-    return f"{file.name}: not a Vision Transformer {expected}: its keys are {listing(keys) if keys else 'no tensors'}"
-
-
-def _nearest_families(file: WeightFile, families: Sequence[Family]) -> list[tuple[Family, list[str]]]:
-    """At most three families that have most of a file's keys, with the missing keys of their signatures."""
-    matches: list[tuple[int, int, Family, list[str]]] = []
-    for tensors in file.groups.values():
-        for family in families:
-            prefixes = {prefix for anchor in family.signature for prefix in _prefixes(tensors, anchor)}
-            for prefix in sorted(prefixes, key=len)[:MAX_PLACES]:
-                inner = [key for key in tensors if key.startswith(prefix)]
-                matched_keys = sum(bool(family.match(key[len(prefix) :])) for key in inner)
-                missing_keys = (
-                    [prefix + key for key in keys if prefix + key not in tensors] for keys in family.signatures
-                )
-                missing = min(missing_keys, key=len)
-                is_excluded = any(prefix + key in tensors for key in family.excluded_keys)
-                if missing and not is_excluded and 2 * matched_keys > len(inner):
-                    matches.append((-matched_keys, len(missing), family, missing))
-    matches.sort(key=lambda entry: entry[:2])
-    return [entry[2:] for entry in matches if entry[0] == matches[0][0]][:3]
+    for part, remedy in WEIGHT_PARTS.items():
+        if computed := next((key for key in keys if part in key), None):
+            reason = f"{quote(computed)} is a part of a weight that its module computes when it runs"
+            return f"{file.name}: {reason}; expected the state_dict() after {remedy} for each such module"
+    found = (row for part, row in OTHERS.items() if any(part in key for key in keys))
+    kind, name = next(found, ("", "vit_base_patch16_224"))
+    what = f"the keys of {kind}" if kind else f"its keys are {listing(keys) if keys else 'no tensors'}"
+    by_timm = f"architecture={name!r} (timm's own name of it, and timm opens it), or " if name else ""
+    lines = (
+        f"module = …, as it was built; module.load_state_dict(torch.load({file.name!r})); vitviz.load(module.eval())"
+    )
+    return f"{file.name}: no layout that vitviz has a network for: {what}; expected {by_timm}three lines: {lines}"

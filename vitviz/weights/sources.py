@@ -14,16 +14,18 @@ import torch
 from vitviz.attention.memory import enough_memory
 from vitviz.attention.precision import Precision, type_of
 from vitviz.errors.arguments import word
-from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, UnknownFamilyError, VitvizError
+from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, UnknownFamilyError
 from vitviz.models.devices import usable_device
 from vitviz.progress import DownloadProgress
 from vitviz.system.paths import user_path
 from vitviz.weights.bundled import BUNDLED, resources
+from vitviz.weights.formats.files import open_weights
 from vitviz.weights.hub import download
+from vitviz.weights.metadata.beside import Beside
 from vitviz.weights.model import ENGINES, Model, Origin
 from vitviz.weights.overrides import Stated
 from vitviz.weights.read import Reading, read
-from vitviz.weights.suggestions import HUB, no_checkpoint
+from vitviz.weights.suggestions import HUB, PACKAGES, no_checkpoint
 from vitviz.weights.zoo import ZOO, NamedModel
 
 
@@ -87,10 +89,16 @@ def read_source(
     dtype = type_of("float32" if precision is None else precision)
     if engine is not None:
         word("engine", engine, ENGINES, ConfigError)
-    place = _find(source, report)
-    with place.errors():
-        reading = _read_with_engine(place, place.complete(stated), engine, target_device, report)
-    reading = replace(reading, model=place.label(reading.model))
+    if isinstance(source, str) and source.startswith(PACKAGES):
+        from vitviz.weights.by_package import read_by_name
+
+        package, _, named = source.partition(":")
+        reading = read_by_name(package, named, stated, target_device, report)
+    else:
+        place = _find(source, report)
+        with place.errors():
+            reading = _read_with_engine(place, place.complete(stated), engine, target_device, report)
+        reading = replace(reading, model=place.label(reading.model))
     model = reading.model
     if verify:
         from vitviz.weights.verify import PHOTO
@@ -151,18 +159,15 @@ def _read_with_engine(
         try:
             return read(place.path, stated, place.name)
         except UnknownFamilyError as error:
-            if engine == "own" or stated.family is not None:
-                raise
-            refusal = error
+            is_named = "architecture" in stated.facts or names_package(place.path)
+            if engine == "own" or stated.family is not None or not is_named:
+                raise error from None
     # Not before it is needed: it imports what watches a module.
-    from vitviz.weights.by_package import names_package, read_by_package
+    from vitviz.weights.by_package import read_by_package
 
-    if engine == "module":
-        return read_by_package(place.path, stated, place.name, device, report)
-    if not names_package(place.path, stated):
-        raise refusal
-    try:
-        return read_by_package(place.path, stated, place.name, device, report)
-    except VitvizError as error:
-        error_type = UnknownFamilyError if isinstance(error, CheckpointError) else type(error)
-        raise error_type(f"{refusal}; {error}") from None
+    return read_by_package(place.path, stated, place.name, device, report)
+
+
+def names_package(path: Path) -> bool:
+    """Whether the files beside a checkpoint name a package."""
+    return Beside.of_source(open_weights(path).path, path)[0].package is not None

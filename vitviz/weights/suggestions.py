@@ -15,6 +15,8 @@ from vitviz.weights.formats.names import is_weight_file
 from vitviz.weights.model import Model
 
 HUB = "hf:"
+# Before a package's own name: "timm:vit_small_patch16_dinov3.lvd1689m", "open_clip:ViT-B-32/laion2b_s34b_b79k".
+PACKAGES = ("timm:", "open_clip:")
 # A repository as other packages and browsers write it, or only its name.
 HUB_ADDRESS = re.compile(
     r"(?:hf[-_]hub:|huggingface:|hf:|hf://|https?://(?:www\.)?(?:huggingface\.co|hf\.co)/)?([\w-][\w.-]*/[\w.-]+?)/?",

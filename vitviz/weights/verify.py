@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from PIL import Image
-from torch import nn
 
-from vitviz.errors.kinds import CheckpointError, ConfigError, ImageError, VitvizError
+from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import several
+from vitviz.images.callable_preprocessing import CallablePreprocessing
 from vitviz.images.opening import open_image
+from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.network import Network, NetworkConfig
-from vitviz.models.pooling import POOLINGS
-from vitviz.models.vit import VisionTransformer
-from vitviz.models.watched import ModuleFacts
-from vitviz.models.watched.network import WatchedNetwork
-from vitviz.models.watched.outputs import is_vector
 from vitviz.weights.model import Model
-from vitviz.weights.modules.calling import default_forward
-from vitviz.weights.packages import Package, ReferenceModel, find_package
-from vitviz.weights.packages.reference import Size, import_package, package_errors
+from vitviz.weights.modules.load import load_module
+from vitviz.weights.packages import Built, build_from_folder, building
 from vitviz.weights.read import Reading
 
 TOLERANCE = 1e-5
@@ -33,11 +29,7 @@ PHOTO = "chelsea.jpg"
 """The bundled photograph, the default image."""
 SEED = 0
 NOISE_IMAGES = 2
-# A reason why attention weights are not compared.
-SAME_CAPTURE = (
-    "attention weights: vitviz has no network of its own for this family, and watches them from this package's model; "
-    "each call is verified against what the model computes"
-)
+SAME_MODEL = "the model is the package's own, watched; each call is verified against what it computes"
 
 
 @dataclass(frozen=True)
@@ -108,11 +100,8 @@ class Verification:
         return rows
 
 
-def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Size] = ()) -> Verification:
-    """Compare vitviz's model with the package's own model of the same folder, both on the CPU in float32.
-
-    Nothing is downloaded, and nothing in the folder is executed: the package builds one of its own classes from the
-    folder's configuration and reads tensors.
+def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[tuple[int, int]] = ()) -> Verification:
+    """Compare vitviz's own network with the package's model of the same folder, watched, both on the CPU in float32.
 
     Args:
         reading: the checkpoint as vitviz opened it, on the CPU.
@@ -124,106 +113,63 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
             the checkpoint.
         ImageError: vitviz's model cannot take an image of one of the sizes.
     """
-    model = reading.model
-    package = find_package(reading.sidecars)
-    if package is None:
+    model, files = reading.model, reading.files
+    if model.engine == "module":
+        return Verification(model.name, model.card.get("engine", "its package"), (), (SAME_MODEL,))
+    if files.package is None or model.origin is None:
         raise CheckpointError(
             f"{model.name}: nothing to verify against: no file beside it names a package; expected a folder with "
-            "timm's or transformers' config.json or with open_clip_config.json"
+            "timm's or transformers' config.json"
         )
-    assert model.origin is not None, "files beside it were read"
-    folder, network, config = model.origin.folder, model.network, model.network.config
-    import_package(package, "verifying")
-    reference = _open(package, folder)
-    image_name = "the image" if isinstance(image, Image.Image) else Path(image).name
-    photo = open_image(image)
-    comparisons: list[Comparison] = []
+    built, config = build_from_folder(files, model.origin.folder), model.network.config
+    trained, comparisons = (config.image_height, config.image_width), list[Comparison]()
+    module: Any = built.module
     attention: dict[int, Comparison] = {}
-    not_compared = [SAME_CAPTURE] if isinstance(network, WatchedNetwork) else []
-    networks: dict[Size, WatchedNetwork] = {}
 
-    def run_both(quantity: str, watched: WatchedNetwork, ours: torch.Tensor, theirs: torch.Tensor) -> None:
+    def run_both(quantity: str, network: Network, ours: torch.Tensor, theirs: torch.Tensor) -> None:
         with torch.inference_mode():
-            with package_errors(package.name, f"cannot compute the {quantity}"):
-                expected, their_weights = _output_and_attention(watched, whole_patches(theirs, config))
-            output, our_weights = _output_and_attention(network, ours)
-        comparisons.append(compare(quantity, output, _pooled(expected, network, ours)))
-        if isinstance(network, WatchedNetwork):
-            return
-        if len(our_weights) != len(their_weights):
-            layers = f"of {len(our_weights)} layers, the package's of {len(their_weights)}"
-            comparisons.append(Comparison("attention", math.inf, TOLERANCE, False, layers))
-        for layer, pair in enumerate(zip(our_weights, their_weights, strict=False)):
-            each = compare(f"attention, layer {layer}", *pair, attention_bound(pair[1]))
+            found, weights = model.network(ours, need_weights=True)
+            encoding = network.encode(theirs)
+        comparisons.append(compare(quantity, found, encoding.logits))
+        for layer, own in enumerate(weights):
+            other = torch.stack([trace.weights(layer) for trace in encoding.traces])
+            each = compare(f"attention, layer {layer}", own, other, attention_bound(other))
             if layer not in attention or each.ratio > attention[layer].ratio:
                 attention[layer] = each
 
-    trained = reference.size or (config.image_height, config.image_width)
+    def watch(size: tuple[int, int], preprocessing: Any) -> Model:
+        with building(str(files.package), f"running at {size[0]}×{size[1]}"):
+            resized, own_size = module, trained
+            if hasattr(module, "set_input_size"):
+                # It resizes the positions that it has.
+                resized, own_size = deepcopy(module), size
+                resized.set_input_size(img_size=size)
+            stated: dict[str, Any] = {"labels": model.labels, "prefix": config.prefix, "image_size": own_size}
+            return load_module(resized, preprocessing=preprocessing, **stated)
+
     for size in dict.fromkeys([trained, *sizes]):
-        peer = reference if size == trained else _open(package, folder, size)
-        with package_errors(package.name, f"cannot run at {size[0]}×{size[1]}"):
-            networks[size] = _watch(peer, model, size)
-        noise = _noise(config.channels, size)
-        quantity = f"output for noise of {size[0]}×{size[1]}"
-        run_both(quantity, networks[size], whole_patches(noise, config), noise)
-    try:
-        with package_errors(package.name, f"cannot prepare {image_name}"):
-            theirs = reference.preprocess(photo)
-        ours = model.preprocessing.prepare(photo, config.patch_height, config.patch_width).pixels
-    except VitvizError as error:
-        not_compared.append(f"pixels: {error}")
-    else:
-        comparisons.insert(0, compare(f"pixels of {image_name}", ours, whole_patches(theirs, config)))
-        run_both(f"output for {image_name}", networks[trained], ours, theirs)
-    return Verification(model.name, reference.title, (*comparisons, *attention.values()), tuple(not_compared))
+        pixels = torch.randn(NOISE_IMAGES, config.channels, *size, generator=torch.Generator().manual_seed(SEED))
+        run_both(f"output for noise of {size[0]}×{size[1]}", watch(size, model.preprocessing).network, pixels, pixels)
+    theirs = _prepares(built, files.package, model)
+    patch, photo = (config.patch_height, config.patch_width), open_image(image)
+    prepared = [each.prepare(photo, *patch).pixels for each in (model.preprocessing, theirs or model.preprocessing)]
+    if theirs is not None:
+        comparisons.insert(0, compare("pixels of the image", *prepared))
+    run_both("output for the image", watch(trained, model.preprocessing).network, *prepared)
+    unread = () if theirs is not None else ("pixels: no file in the folder states to its package how to prepare them",)
+    return Verification(model.name, built.title, (*comparisons, *attention.values()), unread)
 
 
-def _open(package: Package, folder: Path, size: Size | None = None) -> ReferenceModel:
-    with package_errors(package.name, f"cannot open {folder.name}"):
-        return package.load(folder, size, None)
+def _prepares(built: Built, package: str | None, model: Model) -> Preprocessing | None:
+    """What the package itself makes of pictures, without reading its fields; None if nothing states it."""
+    function, ours = built.preprocessing, model.preprocessing
+    if package == "timm":
+        from timm import data
 
-
-def _watch(reference: ReferenceModel, model: Model, size: Size) -> WatchedNetwork:
-    """The package's model for images of a size, watched.
-
-    Raises:
-        CheckpointError: it cannot take them, or its attention cannot be watched.
-    """
-    network, config = model.network, model.network.config
-    patch = config.patch_height, config.patch_width
-    whole = size[0] // patch[0] * patch[0], size[1] // patch[1] * patch[1]
-
-    def forward(module: nn.Module, pixels: torch.Tensor) -> torch.Tensor:
-        # The last rows and columns of an image, which fill no patch, are for the package alone.
-        height, width = (max(0, side - pixels.shape[axis]) for side, axis in zip(size, (-2, -1), strict=True))
-        fills_no_patch = height < patch[0] and width < patch[1]
-        padded = F.pad(pixels, (0, width, 0, height), value=1.0) if fills_no_patch else pixels
-        return reference.output(default_forward(module, model.name, reference.size or size)(module, padded))
-
-    facts = (
-        replace(network.facts, image_size=whole)
-        if isinstance(network, WatchedNetwork)
-        else ModuleFacts(model.name, whole, patch, config.channels, config.prefix, 0, forward)
-    )
-    try:
-        return WatchedNetwork(reference.module, facts)
-    except (ConfigError, ImageError) as error:
-        raise CheckpointError(f"{reference.title} for images of {size[0]}×{size[1]}: {error}") from None
-
-
-def _output_and_attention(network: Network, pixels: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """A network's output, or its last tokens, and the attention weights of its layers, ``"batch head query key"``."""
-    if not isinstance(network, WatchedNetwork):
-        return network(pixels, need_weights=True)
-    traces = network.encode(pixels).traces
-    weights = [torch.stack([trace.weights(layer) for trace in traces]) for layer in range(network.config.depth)]
-    return torch.cat([network.returned(image) for image in pixels.split(1)]), weights
-
-
-def _pooled(output: torch.Tensor, network: Network, pixels: torch.Tensor) -> torch.Tensor:
-    """The package's output; if it gives only tokens, these with vitviz's pooling."""
-    pool = POOLINGS[network.config.pooling].pool if isinstance(network, VisionTransformer) else None
-    return output if pool is None or is_vector(output) else pool(output, network.config.layout(*pixels.shape[-2:]))
+        stated = {**data.resolve_model_data_config(built.module), "input_size": (3, ours.height, ours.width)}
+        function = data.create_transform(**stated, is_training=False)
+    # Either takes grey pictures in a way of its own.
+    return CallablePreprocessing(function) if function is not None and len(ours.mean) == 3 else None
 
 
 def compare(quantity: str, ours: torch.Tensor, theirs: torch.Tensor, bound: torch.Tensor | None = None) -> Comparison:
@@ -265,9 +211,3 @@ def whole_patches(pixels: torch.Tensor, config: NetworkConfig) -> torch.Tensor:
     height, width = pixels.shape[-2:]
     rows, columns = height // config.patch_height, width // config.patch_width
     return pixels[..., : rows * config.patch_height, : columns * config.patch_width]
-
-
-def _noise(channels: int, size: Size) -> torch.Tensor:
-    return torch.randn(
-        NOISE_IMAGES, channels, *size, dtype=torch.float32, generator=torch.Generator().manual_seed(SEED)
-    )

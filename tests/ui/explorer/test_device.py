@@ -171,7 +171,7 @@ def test_what_the_page_cannot_run_is_refused_by_name() -> None:
         "takes pictures of any shape (fit 'native')": replace(
             model, preprocessing=replace(model.preprocessing, fit="native")
         ),
-        "is a module of another package": load_own(OwnViT()),
+        "has no network of vitviz's own": load_own(OwnViT()),
         "has other weights than its configuration (patch_embedding.": other,
         "computes in bfloat16, and the page in float32": replace(
             model, network=model.own_network("").set_precision("bfloat16")

@@ -17,14 +17,17 @@ ROWS = list(
     )
 )
 # Width, depth and heads of the sizes that have names.
-SIZES = {"t": (192, 12, 3), "s": (384, 12, 6), "b": (768, 12, 12), "l": (1024, 24, 16), "h": (1280, 32, 16)}
-SIZE = re.compile(
-    r"(?:vit|deit|siglip2?|dinov2|vit-mae|vit-msn)[-_]?([tsblh])(?:iny|mall|ase|arge|uge)?(?=[-_\d ]|$)", re.IGNORECASE
-)
-# Sizes of their own with a letter of others.
-OTHERS = ("plus", "mocov3")
-PATCH = re.compile(r"(?:patch|vit[a-z]|(?:vit|ViT)[-_][a-zA-Z]+[-_]p?|-p)(\d+)(?!\d*b)", re.IGNORECASE)
-PIXELS = re.compile(r"(?<!\d)(?:2[2-9]\d|3\d\d|512)(?!\d)")
+SIZES = {
+    "t": (192, 12, 3),
+    "s": (384, 12, 6),
+    "b": (768, 12, 12),
+    "l": (1024, 24, 16),
+    "h": (1280, 32, 16),
+    "g": (1536, 40, 24),
+}
+SIZE = re.compile(r"(?:vit|deit|vit-mae|vit-msn)-?([tsblhg])(?:iny|mall|ase|arge|uge)?(?=[-\d]|$)")
+PATCH = re.compile(r"(?:patch|vit[sblg])(\d+)")
+PIXELS = re.compile(r"-(224|384)(?!\d)")
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
@@ -32,13 +35,13 @@ def test_a_name_says_what_its_row_says(row: tuple[str, int, int, int, int, int])
     name, width, depth, heads, patch, grid = row
     if found := PATCH.search(name):
         assert int(found[1]) == patch
-    if grid and (pixels := PIXELS.search(name)):
-        assert int(pixels[0]) // patch == grid
-    if (size := SIZE.search(name)) and not any(each in name for each in OTHERS):
-        assert (width, depth, heads) == SIZES[size[1].lower()]
+    if pixels := PIXELS.search(name):
+        assert int(pixels[1]) // patch == grid
+    if size := SIZE.search(name):
+        assert (width, depth, heads) == SIZES[size[1]]
     assert width % heads == 0
 
 
 def test_the_test_above_reads_most_names() -> None:
-    for pattern, share in ((PATCH, 0.85), (SIZE, 0.75), (PIXELS, 0.4)):
-        assert sum(pattern.search(row[0]) is not None for row in ROWS) > share * len(ROWS) > 80 * share
+    for pattern, share in ((PATCH, 0.75), (SIZE, 0.95), (PIXELS, 0.4)):
+        assert sum(pattern.search(row[0]) is not None for row in ROWS) > share * len(ROWS) > 30 * share

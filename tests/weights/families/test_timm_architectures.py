@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,41 +12,29 @@ import torch
 from tests.parity.timm_architectures import describe, names
 from tests.reference_packages import timm
 from tests.support.reading import read_checkpoint
-from vitviz.weights.families.timm import SIGNATURES
-from vitviz.weights.families.timm_architectures import architectures, digest, matching_architectures
-from vitviz.weights.families.timm_arguments import CLASSES, Arguments, facts_of
+from vitviz.weights.families.timm import SIGNATURE
+from vitviz.weights.families.timm_architectures import DATA, architectures, digest, matching_architectures
 from vitviz.weights.metadata.rules import PreprocessingRule
-from vitviz.weights.metadata.settings import Settings
 
 pytestmark = pytest.mark.parity
 
+ROWS = json.loads(DATA.read_text())
 # One of each kind: a plain one, two of one shape, other classes, arguments of every sort.
 SAMPLE = (
     *("vit_tiny_patch16_224", "deit3_small_patch16_224", "deit_tiny_distilled_patch16_224"),
-    *("vit_small_patch16_dinov3", "vit_base_patch16_siglip_224", "vit_small_patch14_reg4_dinov2"),
+    *("vit_base_patch16_siglip_224", "vit_small_patch14_reg4_dinov2", "vit_giant_patch14_dinov2"),
     *("vit_base_patch16_rope_ape_224", "vit_base_patch16_rpn_224", "eva02_tiny_patch14_224", "qwen3_vit_88m"),
 )
 
 
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_row_is_what_timm_makes(name: str) -> None:
-    described = describe(name)
-    assert described is not None
-    row = architectures()[name]
-    assert (row.cls, dict(row.arguments), row.shapes, list(row.classes), row.cfg, row.tags) == (
-        described["class"],
-        described["arguments"],
-        described["shapes"],
-        described.get("classes", []),
-        described.get("pretrained_cfg", {}),
-        described.get("tags", {}),
-    )
+    assert describe(name) == ROWS[name]
 
 
 @pytest.mark.long
 def test_every_row_is_what_timm_makes() -> None:
-    for name in set(names()) & architectures().keys():
-        test_a_row_is_what_timm_makes(name)
+    assert {name: row for name in names() if (row := describe(name)) is not None} == ROWS
 
 
 def prepared_by_timm(cfg: Any) -> tuple[Any, ...]:
@@ -100,32 +89,6 @@ def test_a_stated_name_says_nothing_of_classes_and_channels(tmp_path: Path) -> N
     assert source in model.card["preprocessing"]
 
 
-@pytest.mark.parametrize("name", architectures())
-def test_every_architecture_is_read_whole_or_refused(name: str) -> None:
-    row = architectures()[name]
-    refused = row.cls not in CLASSES
-    try:
-        overrides = facts_of(Arguments(row, Settings({}, "model_args"), "mine"))
-    except Exception as error:
-        refused = True
-        assert str(error).startswith("mine: timm's ") and name in str(error)
-    else:
-        assert {"heads", "activation", "norm_epsilon", "pooling", "final_norm"} <= overrides.keys()
-    assert refused == (name not in READ)
-
-
-# As many as timm's own classes of plain Vision Transformers make.
-READ = {
-    name
-    for name, row in architectures().items()
-    if row.cls in CLASSES
-    and not row.arguments.keys() & {"block_fn", "embed_layer", "attn_layer", "scale_attn_norm", "use_post_norm"}
-    and not row.arguments.keys() & {"use_pre_transformer_norm", "num_kv_heads", "pool_include_prefix"}
-    and not str(row.arguments.get("norm_layer")).casefold().startswith(("timm.rms", "rms"))
-    and not (row.arguments.get("use_rot_pos_emb") and row.arguments.get("rope_type") != "dinov3")
-}
-
-
 def test_shapes_are_alike_whatever_the_classifier_and_the_depth_counts() -> None:
     shapes = {f"blocks.{layer}.norm1.weight": (8,) for layer in range(3)} | {"pos_embed": (1, 5, 8)}
     assert digest(shapes) == digest({**shapes, "head.weight": (7, 8), "head.bias": (7,)})
@@ -136,7 +99,5 @@ def test_shapes_are_alike_whatever_the_classifier_and_the_depth_counts() -> None
 
 def test_a_signature_is_a_key_that_state_dicts_of_timm_have() -> None:
     with torch.device("meta"):
-        from tests.reference_packages import timm
-
         keys = timm.create_model("vit_tiny_patch16_224").state_dict().keys()
-    assert set(SIGNATURES[0]) <= keys
+    assert set(SIGNATURE) <= keys

@@ -181,7 +181,7 @@ def test_what_is_no_dict_is_refused(tmp_path: Path, value: object) -> None:
 def test_what_has_no_weights_by_name_has_no_groups(tmp_path: Path, value: object) -> None:
     torch.save(value, tmp_path / "file.pth")
     assert open_weights(tmp_path / "file.pth").groups == {}
-    with pytest.raises(CheckpointError, match=r"^file\.pth: not a Vision Transformer .*: its keys are no tensors"):
+    with pytest.raises(CheckpointError, match=r"^file\.pth: no layout .*: its keys are no tensors"):
         vitviz.load(tmp_path / "file.pth")
 
 

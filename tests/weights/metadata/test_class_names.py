@@ -17,8 +17,6 @@ from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.metadata.class_names import find_class_names
 from vitviz.weights.metadata.classes import read_labels
 from vitviz.weights.metadata.labels import synset_names
-from vitviz.weights.metadata.settings import Settings
-from vitviz.weights.metadata.sidecars import Sidecars
 
 FACTS: dict[str, Any] = {
     "heads": 3,
@@ -102,8 +100,7 @@ def test_names_beside_a_file_count_with_their_descriptions_unless_those_in_it_di
     config = {"label_names": list(SYNSETS), "label_descriptions": dict(zip(SYNSETS, described, strict=True))}
 
     def read(in_file: tuple[str, ...]) -> tuple[tuple[str, ...], str, bool]:
-        sidecars = Sidecars(config=Settings(config, "config.json"))
-        return read_labels(sidecars, COUNT, {"classes": in_file})
+        return read_labels(config, COUNT, {"classes": in_file})
 
     assert read(SYNSETS) == (described, "label_names in config.json", False)
     labels, source, is_assumed = read(SYNSETS[::-1])

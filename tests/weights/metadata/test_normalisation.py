@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,8 @@ import pytest
 import torch
 
 from tests.parity.timm_cases import TOLD, as_deit3, make
-from tests.reference_packages import timm, torchvision
+from tests.reference_packages import timm
 from tests.support.reading import read_checkpoint
-from vitviz.weights.families import torchvision as tv
-from vitviz.weights.families.published import published_rows
 from vitviz.weights.metadata.normalisations import CLIP, HALVES, IMAGENET
 
 pytestmark = pytest.mark.parity
@@ -52,29 +49,6 @@ def test_a_bare_file_of_shapes_that_timm_prepares_in_one_way_is_prepared_so(tmp_
     reading = read_checkpoint(tmp_path / "model.pth")
     assert reading.model.preprocessing.crop_fraction == timm.data.resolve_model_data_config(model)["crop_pct"] == 1.0
     assert "timm's default for vit_tiny_patch16_384" in reading.model.card["preprocessing"]
-
-
-# The transforms of torchvision's weights by the shapes that tell them.
-PUBLISHED = {
-    "vit_b_16": torchvision.models.ViT_B_16_Weights.IMAGENET1K_V1,
-    "vit_b_32": torchvision.models.ViT_B_32_Weights.IMAGENET1K_V1,
-    "vit_l_16": torchvision.models.ViT_L_16_Weights.IMAGENET1K_V1,
-    "vit_l_32": torchvision.models.ViT_L_32_Weights.IMAGENET1K_V1,
-    "vit_b_16 (SWAG)": torchvision.models.ViT_B_16_Weights.IMAGENET1K_SWAG_E2E_V1,
-    "vit_l_16 (SWAG)": torchvision.models.ViT_L_16_Weights.IMAGENET1K_SWAG_E2E_V1,
-    "vit_h_14 (SWAG)": torchvision.models.ViT_H_14_Weights.IMAGENET1K_SWAG_E2E_V1,
-    "vit_h_14 (SWAG, linear)": torchvision.models.ViT_H_14_Weights.IMAGENET1K_SWAG_LINEAR_V1,
-}
-
-
-def test_a_file_of_torchvision_is_prepared_as_its_published_weights_are() -> None:
-    assert {row.name for row in published_rows("torchvision")} == PUBLISHED.keys()
-    for name, weights in PUBLISHED.items():
-        theirs, ours = weights.transforms(), tv.TRANSFORMS.get(name, tv.TORCHVISION.default_transform)
-        (crop,), (resized,) = theirs.crop_size, theirs.resize_size
-        assert math.floor(crop / ours.arguments["crop_fraction"]) == resized, name
-        assert ours.arguments["interpolation"] == theirs.interpolation.value, name
-        assert [*ours.arguments["mean"], *ours.arguments["std"]] == [*theirs.mean, *theirs.std], name
 
 
 def test_a_configuration_comes_before_the_convention_and_the_user_before_both(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from vitviz.attention.layout import TokenLayout, patch_grid
 Size = tuple[int, int]
 WATCHED_MODULE = (
     "this model is a module that vitviz watches, whose weights it does not know by their meaning; expected a "
-    "checkpoint of a family that vitviz opens itself"
+    "checkpoint in a layout of vitviz's own"
 )
 NO_STREAM = "the tokens between the module's layers cannot be read, since no residual stream was found"
 

@@ -186,8 +186,7 @@ def _verify_places(
     replay: Replay, pixels: torch.Tensor, grid: tuple[int, int], places: Mapping[int, TokenPlaces]
 ) -> VerifiedModule:
     """The module of layers whose tokens have these places, after a check that they follow one another."""
-    numbers, count = range(len(replay.shapes)), grid[0] * grid[1]
-    first, last = min(places), max(places)
+    numbers, count, first, last = range(len(replay.shapes)), grid[0] * grid[1], min(places), max(places)
     calls = tuple(number for number in numbers if first <= number <= last)
     between = [replay.shapes[call].tokens for call in calls if call not in places]
     patches = f"{len(places)} layers attend among the {grid[0]}×{grid[1]} patches"
@@ -201,9 +200,11 @@ def _verify_places(
         raise ConfigError(
             f"{patches}, with {kinds}; expected the same in every layer, such as with zeros in place of pruned heads"
         )
-    extra = len(places[first].index) - count
-    rest = [number for number in numbers if number > last]
+    extra, rest = len(places[first].index) - count, [number for number in numbers if number > last]
     pooling_call = rest[0] if len(rest) == 1 and replay.shapes[rest[0]].pools(extra + count, count) else None
+    if pooling_call is not None and replay.last_step(pooling_call) not in replay.program.live:
+        # Such as that of SigLIP's classifier, which reads the mean of the patches beside it.
+        numbers, pooling_call = range(pooling_call), None
     layer_places = tuple(places[call] for call in calls)
     has_bias = any(place.windows > 1 for place in layer_places) or any(shape.has_bias for shape in replay.shapes)
     others = tuple(number for number in numbers if number not in (*calls, pooling_call))

@@ -50,7 +50,7 @@ def device_refusal(model: Model) -> str | None:
     """What a network needs and the page's kernels lack, as "… is a module"; None if the page can run it."""
     network = model.network
     if not isinstance(network, VisionTransformer):
-        return "is a module of another package, and the page runs vitviz's own networks only"
+        return "has no network of vitviz's own, and the page runs no other"
     if model.preprocessing.fit == "native":
         return "takes pictures of any shape (fit 'native'), and the page runs one input size only"
     types = {tensor.dtype for tensor in network.state_dict().values()}

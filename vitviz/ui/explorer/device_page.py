@@ -39,6 +39,7 @@ from vitviz.ui.packs import layer_pack
 from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.state import PageState
 from vitviz.weights import Model, resources
+from vitviz.weights.own_network import as_own
 
 DEVICE_METHODS = (
     *("attention", "pooling_attention", "attention_mass", "rollout", "occlusion"),
@@ -175,6 +176,7 @@ def device_page(
     """
     if not models:
         raise ConfigError("models: none given; expected one or more")
+    models = [as_own(model) for model in models]
     for model in models:
         if (reason := device_refusal(model)) is not None:
             raise ConfigError(f"{model.name} {reason}")

@@ -243,7 +243,7 @@ export class Source {
     const names = labels.map((label) => label.split(",")[0]);
     find("classes").textContent = isLong
       ? `This model knows ${count} classes and no others: ${names.slice(0, 6).join(", ")}, … All are listed below.`
-      : `This model knows only: ${labels.join(", ")}.`;
+      : labels.length ? `This model knows only: ${labels.join(", ")}.` : "This model names no classes.";
     all.hidden = !isLong;
     all.querySelector("summary").textContent = `All ${count} classes`;
     all.querySelector("p").textContent = isLong ? `${names.sort(BY_NAME.compare).join(", ")}.` : "";

@@ -222,8 +222,7 @@ def _query_key_value(converter: Converter, config: ViTConfig, layer: int) -> tup
         return weight, None
     if not converter.checkpoint.has("qkv.bias"):
         return weight, torch.cat([converter.bias(canonical_key, inner_width, layer) for canonical_key in separate])
-    bias, mask = converter.take("qkv.bias", layer), converter.take_optional("qkv.bias_mask", layer)
-    return weight, bias if mask is None else bias * mask
+    return weight, converter.take("qkv.bias", layer)
 
 
 def _scaled_linear(
@@ -331,17 +330,8 @@ def _trained_grid(
     expected = f"an image of {size[0]}×{size[1]} in patches of {patch[0]}×{patch[1]}" if size else "a square image"
     raise CheckpointError(
         f"{checkpoint.name}: {positions} positions in {quote(checkpoint.keys[None, 'positions'])} and {prefix_count} "
-        f"prefix tokens do not fit {expected}{_describe_overlap(positions - prefix_count, size, patch)}; pass "
-        "image_size=(height, width)"
+        f"prefix tokens do not fit {expected}; pass image_size=(height, width)"
     )
-
-
-def _describe_overlap(count: int, size: tuple[int, int] | None, patch: tuple[int, int]) -> str:
-    """A hint that an image has this many patches if they overlap, as in TransReID; empty if it has not."""
-    for stride in range(max(patch) - 1, min(patch) // 2, -1):
-        if size and math.prod((side - width) // stride + 1 for side, width in zip(size, patch, strict=True)) == count:
-            return f", but one in patches that overlap, every {stride} pixels, which vitviz does not read"
-    return ""
 
 
 def _is_square(number: int) -> bool:

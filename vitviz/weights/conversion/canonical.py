@@ -8,7 +8,7 @@ A *canonical key* is vitviz's name of a tensor. A family's table of names maps i
 ``cls``, ``distillation``, ``registers``, ``positions``        tokens, ``"... token width"``
 ``pre_norm``, ``norm``                                         before the first and after the last layer
 ``attention_norm``, ``mlp_norm``                               of a layer
-``qkv``, or ``query``, ``key``, ``value``; ``out``             its attention; ``qkv.bias_mask`` multiplies the bias
+``qkv``, or ``query``, ``key``, ``value``; ``out``             its attention
 ``query_norm``, ``key_norm``                                   norms of a head's queries and keys
 ``attention_scale``, ``mlp_scale``                             LayerScale, ``"width"``
 ``mlp_in`` (with a gate packed before it) or ``gate``;         its MLP
@@ -36,7 +36,6 @@ from vitviz.errors.messages import choices, quote, several
 from vitviz.weights.formats.tensors import WeightFile
 from vitviz.weights.metadata.classes import assumed_names
 from vitviz.weights.metadata.rules import PreprocessingRule
-from vitviz.weights.metadata.settings import Settings
 
 # Canonical keys of a single tensor; all others have a weight and usually a bias.
 TOKENS = ("cls", "distillation", "registers", "positions")
@@ -186,7 +185,7 @@ class Family:
     def _patterns(self) -> list[tuple[re.Pattern[str], str]]:
         full: dict[str, str] = {}
         for name, canonical_key in self.names.items():
-            if canonical_key in SINGLE or canonical_key.endswith((".weight", ".bias", ".bias_mask")):
+            if canonical_key in SINGLE or canonical_key.endswith((".weight", ".bias")):
                 full[name] = canonical_key
             else:
                 full |= {f"{name}.{suffix}": f"{canonical_key}.{suffix}" for suffix in ("weight", "bias")}
@@ -236,9 +235,7 @@ class MatchedCheckpoint:
         prefix: of the encoder's keys, before the family's own keys.
         keys: the file's key of each canonical key.
         ignored: keys that are not needed, with the reason.
-        config: the vision part of its ``config.json``; empty without such a file.
-        whole_config: all of its ``config.json``.
-        open_clip: its ``open_clip_config.json``.
+        config: its ``config.json``; empty without such a file.
         overrides: facts that the user states.
         checks: facts with their sources, in the order in which they were recorded.
         has_outer_classifier: whether its classifier belongs to a module around the encoder, which may read anything.
@@ -250,9 +247,7 @@ class MatchedCheckpoint:
     prefix: str
     keys: dict[Key, str]
     ignored: dict[str, str]
-    config: Settings
-    whole_config: Settings
-    open_clip: Settings
+    config: Mapping[str, Any]
     overrides: Mapping[str, Any]
     checks: list[Check]
     has_outer_classifier: bool = False
@@ -276,20 +271,11 @@ class MatchedCheckpoint:
         return next((self.file.groups[self.group][key].shape for key in keys), ())
 
     def expected_key(self, canonical_key: str, layer: int | None = None) -> str:
-        """The key that a missing tensor would have, spelt like that of other layers or of its weight or bias."""
+        """The key that a missing tensor would have, in the first spelling of which the file has other layers."""
         spellings = self.family.keys_of(canonical_key) or [canonical_key]
-        for ending in ("", "[./]?[^./]*"):
-            for name in spellings:
-                stem = re.split(r"[./][^./]*$", name)[0] if ending else name
-                number = re.escape(stem).replace(r"\*", "[0-9]+").replace(r"\?", "([0-9]+)")
-                pattern = re.compile(f"(.*?){number}{ending}", re.DOTALL)
-                for key in self.keys.values():
-                    match = pattern.fullmatch(key)
-                    # A head may have a shorter prefix than the encoder.
-                    if match and self.prefix.startswith(match[1]):
-                        # The chunk of another layer: which one a missing layer would be in is unknown.
-                        return match[1] + name.replace("*", str(layer)).replace("?", match[pattern.groups])
-        return self.prefix + spellings[0].replace("*", str(layer)).replace("?", "0")
+        known = [re.sub(r"[0-9]+", "*", key.removeprefix(self.prefix)) for key in self.keys.values()]
+        name = next((each for each in spellings if each in known), spellings[0])
+        return self.prefix + name.replace("*", str(layer)).replace("?", "0")
 
     def missing_key(self, canonical_key: str, layer: int | None = None) -> CheckpointError:
         """The error for a missing tensor; it names the key that the tensor would have."""

@@ -61,29 +61,18 @@ def leave_pooling_open(checkpoint: MatchedCheckpoint, facts: Mapping[str, Any]) 
     """The facts, with an open pooling if no file tells what the classifier reads.
 
     Raises:
-        CheckpointError: there are a pooler and a classifier, or the user states another pooling than the family's
-            class has.
+        CheckpointError: there are a pooler and a classifier, and no configuration.
     """
-    has_config, pooling = bool(checkpoint.whole_config or checkpoint.open_clip), facts.get("pooling")
+    pooling, is_bare = facts.get("pooling"), bool(checkpoint.family.model_types) and not checkpoint.config
     if not checkpoint.has("classifier.weight") or not isinstance(pooling, str):
         return dict(facts)
-    if checkpoint.has_outer_classifier:
-        return {**facts, "pooling": OpenFact(usual=pooling)}
-    if has_config or not checkpoint.family.model_types:
-        return dict(facts)
-    if checkpoint.has("representation.weight"):
+    if is_bare and checkpoint.has("representation.weight"):
         pooler = checkpoint.keys[None, "representation.weight"].rpartition(".")[0].rpartition(".")[0]
         raise CheckpointError(
             f"{checkpoint.name}: a pooler beside a classifier, and no configuration that says which reads which; "
             f"ignore=['{pooler}.*'] has the classifier read the last layer itself"
         )
-    if facts.get("final_norm") == "none" and checkpoint.overrides.get("pooling", pooling) != pooling:
-        raise CheckpointError(
-            f"{checkpoint.name}: pooling = {checkpoint.overrides['pooling']!r}: a classifier of "
-            f"{checkpoint.family.title} reads {pooling!r}; ignore=['*classifier.*'] leaves out one that reads "
-            "something else"
-        )
-    return {**facts, "pooling": OpenFact(usual=pooling)}
+    return {**facts, "pooling": OpenFact(usual=pooling)} if is_bare or checkpoint.has_outer_classifier else dict(facts)
 
 
 def _is_family_head(checkpoint: MatchedCheckpoint, name: str) -> bool:

@@ -9,7 +9,8 @@ import torch
 from einops import rearrange
 
 from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, OpenFact
-from vitviz.weights.families.conventions import half
+from vitviz.weights.metadata.normalisations import HALVES
+from vitviz.weights.metadata.rules import PreprocessingRule
 
 VIT_PYTORCH_LAYER = "transformer.layers.*"
 VIT_PYTORCH_NAMES = {
@@ -159,7 +160,9 @@ VIT_PYTORCH = Family(
     names=VIT_PYTORCH_NAMES,
     signature=("to_patch_embedding.2.weight", "pos_embedding", "transformer.layers.0.0.to_qkv.weight"),
     facts=vit_pytorch_facts,
-    default_transform=half("vitviz: vit-pytorch has no preprocessing of its own", fit="squash"),
+    default_transform=PreprocessingRule.convention(
+        HALVES, "vitviz: vit-pytorch has no preprocessing of its own", fit="squash"
+    ),
 )
 
 VIT_PYTORCH_FIRST = Family(
@@ -169,7 +172,9 @@ VIT_PYTORCH_FIRST = Family(
     signature=("to_patch_embedding.1.weight", "pos_embedding", "transformer.layers.0.0.norm.weight"),
     excluded_keys=("to_patch_embedding.2.weight", "transformer.norm.weight"),
     facts=vit_pytorch_first_facts,
-    default_transform=half("vitviz: vit-pytorch has no preprocessing of its own", fit="squash"),
+    default_transform=PreprocessingRule.convention(
+        HALVES, "vitviz: vit-pytorch has no preprocessing of its own", fit="squash"
+    ),
 )
 
 MULTIHEAD = Family(
@@ -178,7 +183,9 @@ MULTIHEAD = Family(
     names=MULTIHEAD_NAMES,
     signature=("image_to_embeddings.1.token", "transformer.layers.0.attention.in_proj_weight"),
     facts=multihead_facts,
-    default_transform=half("vitviz: this layout has no preprocessing of its own", fit="squash"),
+    default_transform=PreprocessingRule.convention(
+        HALVES, "vitviz: this layout has no preprocessing of its own", fit="squash"
+    ),
 )
 
 SEQUENTIAL = Family(
@@ -187,7 +194,9 @@ SEQUENTIAL = Family(
     names=SEQUENTIAL_NAMES,
     signature=("0.positions", "1.0.0.fn.1.projection.weight", "2.2.weight"),
     facts=sequential_facts,
-    default_transform=half("vitviz: this layout has no preprocessing of its own", fit="squash"),
+    default_transform=PreprocessingRule.convention(
+        HALVES, "vitviz: this layout has no preprocessing of its own", fit="squash"
+    ),
     convert=convert_sequential,
 )
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from einops import rearrange
 
-from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, OpenFact
-from vitviz.weights.families.conventions import half
-from vitviz.weights.families.published import by_shape
+from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint
+from vitviz.weights.metadata.normalisations import HALVES
+from vitviz.weights.metadata.rules import PreprocessingRule
 
 BLOCK = "Transformer/encoderblock_*"
 ATTENTION = ("query", "key", "value", "out")
@@ -61,31 +61,6 @@ PORT_NAMES = {
     "transformer.norm": "norm",
     "classifier": "classifier",
 }
-PRETRAINED_NAMES = {
-    "patch_embedding": "patch",
-    "class_token": "cls",
-    "positional_embedding.pos_embedding": "positions",
-    "transformer.blocks.*.norm1": "attention_norm",
-    **{f"transformer.blocks.*.attn.proj_{projection[0]}": projection for projection in ATTENTION[:3]},
-    "transformer.blocks.*.proj": "out",
-    "transformer.blocks.*.norm2": "mlp_norm",
-    "transformer.blocks.*.pwff.fc1": "mlp_in",
-    "transformer.blocks.*.pwff.fc2": "mlp_out",
-    "norm": "norm",
-    "fc": "classifier",
-}
-JEONSWORLD_NAMES = {
-    "transformer.embeddings.patch_embeddings": "patch",
-    "transformer.embeddings.cls_token": "cls",
-    "transformer.embeddings.position_embeddings": "positions",
-    "transformer.encoder.layer.*.attention_norm": "attention_norm",
-    **{f"transformer.encoder.layer.*.attn.{projection}": projection for projection in ATTENTION},
-    "transformer.encoder.layer.*.ffn_norm": "mlp_norm",
-    "transformer.encoder.layer.*.ffn.fc1": "mlp_in",
-    "transformer.encoder.layer.*.ffn.fc2": "mlp_out",
-    "transformer.encoder.encoder_norm": "norm",
-    "head": "classifier",
-}
 
 
 def npz_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
@@ -99,11 +74,6 @@ def npz_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
 
 def port_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     return {**npz_facts(checkpoint), "norm_epsilon": 1e-5}
-
-
-def linear_port_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
-    """Facts of ports whose attention is of torch's linear layers, which do not tell the heads apart."""
-    return {"heads": OpenFact(), "norm_epsilon": 1e-6, "position_rule": "bilinear corners", "pooling": "cls"}
 
 
 def _heads(checkpoint: MatchedCheckpoint) -> int:
@@ -132,8 +102,9 @@ def convert_npz(canonical_key: str, tensor: torch.Tensor, facts: Mapping[str, An
     return tensor.mT if canonical_key.endswith(".weight") and tensor.ndim == 2 else tensor
 
 
-def _default_transform() -> Any:
-    return half("google-research/vision_transformer", fit="squash", interpolation="bilinear")
+TRANSFORM = PreprocessingRule.convention(
+    HALVES, "google-research/vision_transformer", fit="squash", interpolation="bilinear"
+)
 
 
 NPZ = Family(
@@ -142,7 +113,7 @@ NPZ = Family(
     names=NPZ_NAMES,
     signature=("embedding/kernel", "Transformer/encoder_norm/scale"),
     facts=npz_facts,
-    default_transform=_default_transform(),
+    default_transform=TRANSFORM,
     convert=convert_npz,
 )
 
@@ -152,28 +123,8 @@ PORT = Family(
     names=PORT_NAMES,
     signature=("embedding.weight", "transformer.pos_embedding.pos_embedding", "transformer.norm.weight"),
     facts=port_facts,
-    default_transform=_default_transform(),
+    default_transform=TRANSFORM,
     convert=convert_attention,
 )
 
-PRETRAINED = Family(
-    name="pytorch-pretrained-vit",
-    title="PyTorch-Pretrained-ViT",
-    names=PRETRAINED_NAMES,
-    signature=("patch_embedding.weight", "class_token", "transformer.blocks.0.attn.proj_q.weight"),
-    facts=linear_port_facts,
-    published=by_shape("Google"),
-    default_transform=_default_transform(),
-)
-
-JEONSWORLD = Family(
-    name="jeonsworld",
-    title="jeonsworld/ViT-pytorch",
-    names=JEONSWORLD_NAMES,
-    signature=("transformer.embeddings.patch_embeddings.weight", "transformer.encoder.layer.0.attention_norm.weight"),
-    facts=linear_port_facts,
-    published=by_shape("Google"),
-    default_transform=_default_transform(),
-)
-
-FAMILIES = (NPZ, PORT, PRETRAINED, JEONSWORLD)
+FAMILIES = (NPZ, PORT)

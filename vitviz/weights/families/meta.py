@@ -1,13 +1,15 @@
-"""The layouts in which Meta published DINO, DINOv2 and DINOv3."""
+"""The layouts in which Meta published DINO and DINOv2: timm's keys, with facts of their own."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.conversion.canonical import Candidate, Family, MatchedCheckpoint, OpenFact, PublishedCheckpoint
 from vitviz.weights.families import timm
-from vitviz.weights.families.conventions import imagenet, pooling_of_classifier
-from vitviz.weights.families.published import by_shape
+from vitviz.weights.families.published import by_shape, width
+from vitviz.weights.metadata.normalisations import IMAGENET
+from vitviz.weights.metadata.rules import PreprocessingRule
 
 TRAINING = "used in self-supervised training only"
 
@@ -24,26 +26,6 @@ DINOV2_NAMES = {
 # DINOv2's option block_chunks, for FSDP, puts the number of a chunk before that of the layer.
 DINOV2_NAMES |= {
     key.replace("blocks.*.", "blocks.?.*."): name for key, name in DINOV2_NAMES.items() if key.startswith("blocks.")
-}
-DINOV3_NAMES = {
-    "patch_embed.proj": "patch",
-    "cls_token": "cls",
-    "storage_tokens": "registers",
-    "rope_embed.periods": "rotary_periods",
-    "blocks.*.norm1": "attention_norm",
-    "blocks.*.attn.qkv": "qkv",
-    "blocks.*.attn.qkv.bias_mask": "qkv.bias_mask",
-    "blocks.*.attn.proj": "out",
-    "blocks.*.ls1.gamma": "attention_scale",
-    "blocks.*.norm2": "mlp_norm",
-    "blocks.*.mlp.fc1": "mlp_in",
-    "blocks.*.mlp.fc2": "mlp_out",
-    "blocks.*.mlp.w1": "gate",
-    "blocks.*.mlp.w2": "mlp_in",
-    "blocks.*.mlp.w3": "mlp_out",
-    "blocks.*.ls2.gamma": "mlp_scale",
-    "norm": "norm",
-    "linear_head": "classifier",
 }
 
 
@@ -66,20 +48,21 @@ def dinov2_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
         "position_rule": "bicubic antialiased" if checkpoint.has("registers") else "bicubic offset",
         "positioned": (1,),
         "pooling": "cls",
-        **pooling_of_classifier(checkpoint),
+        **_pooling_of_classifier(checkpoint),
     }
 
 
-def dinov3_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
-    return {
-        "heads": OpenFact(),
-        "norm_epsilon": 1e-5,
-        "activation": "silu" if checkpoint.has("gate.weight") else "gelu",
-        "rotary": True,
-        "pooling": "cls",
-        "image_size": (256, 256),
-        **pooling_of_classifier(checkpoint),
-    }
+def _pooling_of_classifier(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
+    """The pooling that the classifier's width implies: DINOv2's may read the CLS token and the mean of the patches."""
+    inputs = checkpoint.shape("classifier.weight")[1:]
+    if not inputs or inputs[0] == width(checkpoint):
+        return {}
+    if inputs[0] == 2 * width(checkpoint):
+        return {"pooling": "cls and mean"}
+    raise CheckpointError(
+        f"{checkpoint.name}: a classifier of {inputs[0]} features; expected {width(checkpoint)} (the CLS token) "
+        f"or {2 * width(checkpoint)} (with the mean of the patches)"
+    )
 
 
 def _published(checkpoint: MatchedCheckpoint) -> list[PublishedCheckpoint]:
@@ -124,7 +107,7 @@ DINO = Family(
     facts=dino_facts,
     published=_published,
     architectures=timm.fitting_architectures,
-    default_transform=imagenet("DINO's evaluation"),
+    default_transform=PreprocessingRule.convention(IMAGENET, "DINO's evaluation"),
     # ``head.weight`` is not among these: it is a classifier.
     outside={"head.mlp.*": TRAINING, "head.last_layer.*": TRAINING},
 )
@@ -138,21 +121,9 @@ DINOV2 = Family(
     excluded_keys=("decoder_embed.weight",),
     facts=dinov2_facts,
     published=by_shape("DINOv2"),
-    default_transform=imagenet("DINOv2's evaluation"),
+    default_transform=PreprocessingRule.convention(IMAGENET, "DINOv2's evaluation"),
     ignored={"mask_token": TRAINING},
     outside={"dino_head.*": TRAINING, "ibot_head.*": TRAINING},
 )
 
-DINOV3 = Family(
-    name="dinov3",
-    title="DINOv3, its own layout",
-    names=DINOV3_NAMES,
-    signature=("patch_embed.proj.weight", "rope_embed.periods", "blocks.0.attn.qkv.weight"),
-    facts=dinov3_facts,
-    published=by_shape("DINOv3"),
-    default_transform=imagenet("DINOv3's README", fit="squash", interpolation="bilinear"),
-    ignored={"mask_token": TRAINING, "local_cls_norm.*": TRAINING},
-    outside={"dino_head.*": TRAINING, "ibot_head.*": TRAINING},
-)
-
-FAMILIES = (DINOV3, DINOV2, DINO)
+FAMILIES = (DINOV2, DINO)

@@ -6,7 +6,6 @@ A checkpoint matches a published one only if all of these shapes agree, that of 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from vitviz.weights.conversion.canonical import MatchedCheckpoint, PublishedCheckpoint
-from vitviz.weights.families.conventions import width
 
 DATA = Path(__file__).parents[1] / "data" / "published.json"
 
@@ -29,11 +27,9 @@ class Shapes:
         depth: encoder layers.
         heads: attention heads of a layer.
         patch: side of a patch in pixels.
-        grid: patches along a side of the trained grid; 0 for rotary positions.
+        grid: patches along a side of the trained grid.
         classes: numbers of classes of its published classifiers, 0 for one without.
         facts: what else its file does not state.
-        gated: whether its MLP is gated; None if the other shapes determine it.
-        pre_norm: whether it has a norm before its layers; None if the other shapes determine it.
     """
 
     name: str
@@ -44,23 +40,12 @@ class Shapes:
     grid: int
     classes: Sequence[int] = (0,)
     facts: dict[str, Any] = field(default_factory=dict)
-    gated: bool | None = None
-    pre_norm: bool | None = None
 
     def match(self, checkpoint: MatchedCheckpoint) -> bool:
         """Whether a checkpoint has these shapes."""
         classes, embedding = checkpoint.shape("classifier.weight")[:1], checkpoint.shape("patch.weight")
         positions = checkpoint.shape("positions")[-2:-1]
         prefix = sum(checkpoint.has(token) for token in ("cls", "distillation"))
-        if len(embedding) == 2:
-            # A matrix for square patches of three channels.
-            embedding = (math.isqrt(embedding[1] // 3),) * 2
-        gated = (
-            checkpoint.has("gate.weight")
-            or checkpoint.shape("mlp_in.weight")[:1] != checkpoint.shape("mlp_out.weight")[1:]
-        )
-        if self.gated not in (None, gated) or self.pre_norm not in (None, checkpoint.has("pre_norm.weight")):
-            return False
         return (
             (width(checkpoint), checkpoint.depth) == (self.width, self.depth)
             and embedding[-1:] == (self.patch,)
@@ -84,3 +69,8 @@ def by_shape(group: str) -> Callable[[MatchedCheckpoint], list[PublishedCheckpoi
         return [PublishedCheckpoint(row.name, {"heads": row.heads, **row.facts}) for row in rows]
 
     return published
+
+
+def width(checkpoint: MatchedCheckpoint) -> int:
+    """Features of a token."""
+    return checkpoint.shape("attention_norm.weight")[0] if checkpoint.has("attention_norm.weight") else 0

@@ -13,8 +13,7 @@ from typing import Any
 
 from vitviz.weights.metadata.normalisations import HALVES
 from vitviz.weights.metadata.rules import PreprocessingRule
-from vitviz.weights.metadata.settings import Settings
-from vitviz.weights.metadata.timm_transform import rule_of_cfg
+from vitviz.weights.metadata.stated_preprocessing import timm_rule
 
 DATA = Path(__file__).parents[1] / "data" / "timm_architectures.json"
 CLASSIFIERS = ("head.weight", "head.bias", "head_dist.weight", "head_dist.bias")
@@ -32,27 +31,19 @@ class TimmArchitecture:
 
     Args:
         name: timm's.
-        cls: the name of its class in timm.
-        arguments: of the class, as JSON.
         shapes: the :func:`digest` of its tensors.
+        facts: that the tensors do not tell, as those of a family; None for one that vitviz's own network is not.
         classes: numbers of classes of its published weights.
         cfg: how timm prepares pictures for its default weights, where that differs from :data:`USUAL_CFG`.
         tags: the same for other published weights by their tag, where it differs from the default ones.
     """
 
     name: str
-    cls: str
-    arguments: Mapping[str, Any]
     shapes: str
+    facts: Mapping[str, Any] | None
     classes: tuple[int, ...]
     cfg: Mapping[str, Any]
     tags: Mapping[str, Mapping[str, Any]]
-
-    @property
-    def input_size(self) -> tuple[int, int]:
-        """Height and width of the input in pixels."""
-        height, width = {**USUAL_CFG, **self.cfg}["input_size"][1:]
-        return height, width
 
     def transform(self, tag: str = "") -> PreprocessingRule:
         """How timm prepares pictures of three channels for this model.
@@ -61,8 +52,7 @@ class TimmArchitecture:
             tag: of published weights, which timm writes behind a dot; the default ones for one that prepares alike.
         """
         cfg = {**USUAL_CFG, **self.tags.get(tag, self.cfg)}
-        source = f"timm's default for {self.name}" + f".{tag}" * (tag in self.tags)
-        return rule_of_cfg(Settings(cfg, source), source, 3)
+        return timm_rule(cfg, f"timm's default for {self.name}" + f".{tag}" * (tag in self.tags), 3)
 
 
 def digest(shapes: Mapping[str, tuple[int, ...]]) -> str:
@@ -83,11 +73,16 @@ def architectures() -> Mapping[str, TimmArchitecture]:
     rows = json.loads(DATA.read_text())
     return {
         name: TimmArchitecture(
-            *(name, row["class"], row["arguments"], row["shapes"], tuple(row.get("classes", ()))),
-            *(row.get("pretrained_cfg", {}), row.get("tags", {})),
+            *(name, row["shapes"], _facts(row.get("facts"))),
+            *(tuple(row.get("classes", ())), row.get("pretrained_cfg", {}), row.get("tags", {})),
         )
         for name, row in rows.items()
     }
+
+
+def _facts(row: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """With lists of JSON as tuples."""
+    return row and {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
 
 
 def matching_architectures(shapes: Mapping[str, tuple[int, ...]]) -> list[TimmArchitecture]:

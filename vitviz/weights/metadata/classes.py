@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import choices
 from vitviz.weights.metadata.labels import dataset_name, label_names, synset_names
-from vitviz.weights.metadata.settings import Settings
-from vitviz.weights.metadata.sidecars import Sidecars
 
-# Entries of a configuration that name classes.
-CONFIG_ENTRIES = ("label_names", "labels", "id2label", "label2id", "label_descriptions")
 NUMBERED = "numbered"
 
 
 def read_labels(
-    sidecars: Sidecars,
+    config: Mapping[str, Any],
     classes: int,
     in_file: Mapping[str, Sequence[str]] | None = None,
     stated: Sequence[str] | None = None,
@@ -29,7 +27,7 @@ def read_labels(
     other.
 
     Args:
-        sidecars: the JSON files beside the checkpoint.
+        config: ``config.json`` of timm or transformers; empty without such a file.
         classes: number of classes; 0 for a network without a classifier.
         in_file: names in the checkpoint's own file, by the path of their entry; none where an entry does not number
             them from 0 on.
@@ -41,14 +39,12 @@ def read_labels(
     """
     count = "1 class" if classes == 1 else f"{classes:,} classes"
     if stated is not None:
-        sidecars.config.skip(CONFIG_ENTRIES)
-        sidecars.config.inner_or_empty("pretrained_cfg").skip(CONFIG_ENTRIES)
         if len(stated) != classes:
             raise CheckpointError(f"labels: {len(stated):,} names; expected one for each of the model's {count}")
         return tuple(stated), "stated by the user", False
     if classes == 0:
         return (), "no classifier", False
-    beside = _stated_labels(sidecars.config, classes)
+    beside = _stated_labels(config, classes)
     names = {} if beside is None else {beside[2]: beside[0]}
     problems = []
     for path, each in (in_file or {}).items():
@@ -84,7 +80,7 @@ PROBLEM_TYPES = {
 }
 
 
-def read_probability(config: Settings, classes: int) -> tuple[str, str, bool]:
+def read_probability(config: Mapping[str, Any], classes: int) -> tuple[str, str, bool]:
     """What makes probabilities of the logits, a sentence that says how that is known, and whether it is assumed.
 
     transformers' pipeline for images applies what ``problem_type`` names, and the sigmoid to a single output. Other
@@ -97,11 +93,14 @@ def read_probability(config: Settings, classes: int) -> tuple[str, str, bool]:
     Raises:
         CheckpointError: there is no such ``problem_type``.
     """
-    function = config.choice("problem_type", PROBLEM_TYPES, "single_label_classification")
+    stated = config.get("problem_type")
+    if stated is not None and stated not in PROBLEM_TYPES:
+        raise CheckpointError(f"config.json: problem_type = {stated!r}: expected {choices(PROBLEM_TYPES)}")
+    function = PROBLEM_TYPES[stated or "single_label_classification"]
     if function == "softmax" and classes == 1:
         function = "sigmoid"
-    if config.get("problem_type") is not None:
-        return function, f"problem_type in {config.place}", False
+    if stated is not None:
+        return function, "problem_type in config.json", False
     if "model_type" in config:
         return function, "what transformers' pipeline applies", False
     if classes == 1:
@@ -109,39 +108,39 @@ def read_probability(config: Settings, classes: int) -> tuple[str, str, bool]:
     return function, "one label of several classes", False
 
 
-def _stated_labels(config: Settings, classes: int) -> tuple[tuple[str, ...], tuple[str, ...], str] | None:
+def _stated_labels(config: Mapping[str, Any], classes: int) -> tuple[tuple[str, ...], tuple[str, ...], str] | None:
     """The names in ``config.json``, those with its descriptions in place of names, and their place in it; None without.
 
     Raises:
-        CheckpointError: they are not those of all classes, or a description is no text.
+        CheckpointError: they are not those of all classes, or one is no text.
     """
-    timm = config.inner_or_empty("pretrained_cfg")
-    for section, name in ((config, "label_names"), (timm, "label_names"), (config, "labels"), (config, "id2label")):
-        names = section.texts(name)
+    timm = config.get("pretrained_cfg") or {}
+    places = ((config, "label_names"), (timm, "label_names"), (config, "labels"), (config, "id2label"))
+    for section, name in places:
+        stated = section.get(name) or {}
+        names = dict(enumerate(stated)) if isinstance(stated, list | tuple) else dict(stated)
         if not _are_placeholders(names.values()):
             break
     else:
         return None
+    texts = {int(number): text for number, text in names.items() if str(number).isdecimal()}
     # Only timm's dictionaries may omit classes.
-    complete = name == "id2label" or isinstance(section[name], list)
-    numbers = set(range(classes))
-    wrong = sorted(names.keys() ^ numbers if complete else names.keys() - numbers)
-    if wrong:
-        problem = f"{wrong[0]:,} is {'surplus' if wrong[0] in names else 'missing'}"
+    is_complete = texts.keys() == set(range(classes)) or (name == "label_names" and isinstance(stated, Mapping))
+    if not is_complete or len(texts) != len(names) or not texts.keys() <= set(range(classes)):
         expected = f"expected those of the classes 0 to {classes - 1:,}"
-        raise CheckpointError(f"{section.place}: {name} has {len(names):,} names, {problem}; {expected}")
-    descriptions = config.get("label_descriptions", timm.get("label_descriptions", {}))
-    if not isinstance(descriptions, dict) or not all(isinstance(text, str) for text in descriptions.values()):
-        raise CheckpointError(f"{section.place}: label_descriptions: expected a text for every name")
-    texts = [names.get(index, f"class {index}") for index in range(classes)]
-    readable = _readable(texts)
-    described = tuple(descriptions.get(text, plain) for text, plain in zip(texts, readable, strict=True))
-    return tuple(readable), described, f"{name} in {section.place}"
+        raise CheckpointError(f"config.json: {name} has {len(names):,} names; {expected}")
+    descriptions = config.get("label_descriptions") or timm.get("label_descriptions") or {}
+    full = [texts.get(index, f"class {index}") for index in range(classes)]
+    if not all(isinstance(each, str) for each in (*full, *descriptions.values())):
+        raise CheckpointError(f"config.json: {name}: expected a text for every class")
+    readable = _readable(full)
+    described = tuple(descriptions.get(text, plain) for text, plain in zip(full, readable, strict=True))
+    return tuple(readable), described, f"{name} in config.json"
 
 
-def _are_placeholders(names: Collection[str]) -> bool:
+def _are_placeholders(names: Collection[Any]) -> bool:
     """Whether there is no name but those that transformers writes for unnamed classes."""
-    return all(re.fullmatch(r"LABEL_\d+", name) for name in names)
+    return all(re.fullmatch(r"LABEL_\d+", str(name)) for name in names)
 
 
 def _readable(names: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The preprocessing that a file states, without the size of the network."""
+"""The preprocessing that a file or a package states, without the size of the network."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vitviz.errors.kinds import CheckpointError, ConfigError
-from vitviz.images.preprocessing import Preprocessing
+from vitviz.images.preprocessing import Fit, Preprocessing
 from vitviz.weights.metadata.normalisations import NORMALISATIONS
-from vitviz.weights.metadata.settings import Settings
+
+Moments = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 @dataclass(frozen=True)
 class PreprocessingRule:
-    """The preprocessing that a file states, without the size of the network.
+    """The preprocessing that a file or a package states, without the size of the network.
 
     Args:
         source: where it is stated.
         arguments: of :class:`Preprocessing`, without the size.
-        size: height and width of the input in the file, if any.
-        patch: side of the patches in the file, if any; the size then follows from the number of patches.
+        size: height and width of the input that is stated, if any.
+        patch: side of the patches that is stated, if any; the size then follows from the number of patches.
         defaults: entries that only the package's defaults state.
     """
 
@@ -30,6 +31,19 @@ class PreprocessingRule:
     size: tuple[int, int] | None
     patch: int | None = None
     defaults: tuple[str, ...] = ()
+
+    @classmethod
+    def convention(
+        cls,
+        moments: Moments,
+        source: str,
+        fit: Fit = "crop",
+        crop_fraction: float = 0.875,
+        interpolation: str = "bicubic",
+    ) -> PreprocessingRule:
+        """The usual preprocessing of a family; arguments as of :class:`Preprocessing`, for values in [0, 1]."""
+        arguments = {"mean": moments[0], "std": moments[1], "fit": fit, "interpolation": interpolation}
+        return cls(source, {**arguments, "crop_fraction": crop_fraction}, None)
 
     @property
     def assumption(self) -> str:
@@ -54,15 +68,15 @@ class PreprocessingRule:
         """
         try:
             return Preprocessing(height, width, **self.arguments)
-        except ConfigError as error:
+        except (ConfigError, TypeError) as error:
             raise CheckpointError(f"{self.source}: {error}") from None
 
     def fit_network(self, height: int, width: int, patch: tuple[int, int], any_size: bool) -> tuple[Preprocessing, str]:
         """The preprocessing of a network trained at this size, and a sentence with its source.
 
-        The size in the file is used, as the package does, if it has as many patches as the trained size, if the network
-        takes any size, or if the file states a number of patches. Otherwise the trained size is used, and the sentence
-        says so.
+        The stated size is used, as the package does, if it has as many patches as the trained size, if the network
+        takes any size, or if a number of patches is stated. Otherwise the trained size is used, and the sentence says
+        so.
 
         Raises:
             CheckpointError: a value is out of range, or the network has other patches.
@@ -78,14 +92,6 @@ class PreprocessingRule:
             return self.at(*self.size), self.source
         size_note = f"not at its {self.size[0]}×{self.size[1]} pixels but at the {height}×{width}"
         return self.at(height, width), f"{self.source}; {size_note} that the network was trained at"
-
-
-def read_moments(
-    section: Settings, default: tuple[tuple[float, ...], tuple[float, ...]], channels: int
-) -> dict[str, tuple[float, ...]]:
-    """Mean and deviation as timm and open_clip read them: 0 and empty values count as missing."""
-    stated = Settings({name: section.get(name) or None for name in ("mean", "std")}, section.place)
-    return {name: stated.numbers(name, usual, channels) for name, usual in zip(stated, default, strict=True)}
 
 
 def fraction_of(pixels: int, total: int) -> float:

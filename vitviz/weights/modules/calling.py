@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from einops import rearrange, repeat
 from torch import nn
+from torch.nn.functional import pad
 
 from vitviz.errors.kinds import ConfigError
 from vitviz.models.watched.outputs import primary_output
@@ -84,6 +85,19 @@ def call_with_clip(module: nn.Module, pixels: torch.Tensor, tubes: int, frames: 
     """
     order = "batch channel (tube height) width -> batch (tube frame) channel height width"
     return module(pixel_values=repeat(pixels, order, tube=tubes, frame=frames))
+
+
+def call_with_border(module: nn.Module, pixels: torch.Tensor, forward: Forward, whole: Size, size: Size) -> Any:
+    """Call a module of images whose sides are no multiple of its patches with the part that its patches read.
+
+    Args:
+        module, forward: of any package.
+        pixels: ``"batch channel height width"``.
+        whole, size: height and width of that part, and of the module's images.
+    """
+    if tuple(pixels.shape[-2:]) == whole:
+        pixels = pad(pixels, (0, size[1] - whole[1], 0, size[0] - whole[0]))
+    return forward(module, pixels)
 
 
 def call_flexible(module: nn.Module, pixels: torch.Tensor, patch: int) -> Any:

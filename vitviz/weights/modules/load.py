@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from vitviz.attention.layout import Prefix, prefix_names
+from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import describe
 from vitviz.images.preprocessing import Preprocessing, why_not_channels
@@ -27,8 +28,9 @@ from vitviz.models.watched.state import check_device, check_state, device_of, dt
 from vitviz.progress import Progress, shown_bar
 from vitviz.weights.architectures import architecture_of_module
 from vitviz.weights.metadata.classes import read_labels
+from vitviz.weights.metadata.normalisations import NORMALISATIONS
 from vitviz.weights.model import Forward, Labels, Model
-from vitviz.weights.modules.calling import default_forward
+from vitviz.weights.modules.calling import call_with_border, default_forward
 from vitviz.weights.modules.missing import (
     IMAGE_SIZE,
     PATCH_SIZE,
@@ -38,7 +40,7 @@ from vitviz.weights.modules.missing import (
     prefix_question,
 )
 from vitviz.weights.modules.outputs import choose_output, module_probability
-from vitviz.weights.modules.preparation import QUESTION, as_sidecars, module_preprocessing, read_function
+from vitviz.weights.modules.preparation import QUESTION, module_preprocessing, read_function
 from vitviz.weights.modules.sizes import (
     Size,
     check_size,
@@ -47,7 +49,9 @@ from vitviz.weights.modules.sizes import (
     find_image_size,
     find_patch_size,
     find_prefix,
+    find_stated_patch,
     likely_sizes,
+    whole_patches,
 )
 from vitviz.weights.modules.texts import split_texts
 from vitviz.weights.modules.unwrap import find_vision_part, package_of, unwrap
@@ -102,13 +106,20 @@ def _load(
     probability: str | None = None,
     names_in_file: Mapping[str, Sequence[str]] | None = None,
 ) -> Model:
+    if normalisation is not None:
+        word("normalisation", normalisation, NORMALISATIONS, ConfigError)
     module, tower, assumed = split_texts(module, tokenizer, preprocessing)
     with observation_errors(name):
         check_state(module)
     if device is not None:
         check_device(module, usable_device(device))
-    size = check_size("image_size", image_size) or find_image_size(module)
+    own = find_image_size(module)
+    size = full = check_size("image_size", image_size) or own
     stated_patch = check_size("patch_size", patch_size)
+    if size and own and forward is None and (patch := stated_patch or find_stated_patch(module)):
+        # Of sides that are no multiple of the patch, the rest is read by none.
+        size = whole_patches(size, patch)
+        full = own if whole_patches(own, patch) == size else size
     tokens = find_prefix(module) if prefix is None else prefix_names(prefix)
     stated: dict[str, Any] = {"image_size": image_size, "patch_size": patch_size, "prefix": prefix, "labels": labels}
     stated |= {"preprocessing": preprocessing, "normalisation": normalisation, "forward": forward}
@@ -122,7 +133,9 @@ def _load(
     def call(choice: tuple[Size, int]) -> tuple[torch.Tensor, Forward, Any]:
         size, channels = choice
         zeros = torch.zeros(1, channels, *size, dtype=dtype_of(module), device=device_of(module))
-        function = default_forward(module, name, size) if forward is None else forward
+        function = default_forward(module, name, full or size) if forward is None else forward
+        if full not in (None, size):
+            function = partial(call_with_border, forward=function, whole=size, size=full)
         return zeros, function, first_output(name, module, function, zeros)
 
     sizes = likely_sizes(module) if size is None else [size]
@@ -166,7 +179,7 @@ def _load(
     if prefix is None and (tokens is None or (is_short and len(tokens) < extra)):
         missing["prefix"] = prefix_question(extra)
     prepare = partial(module_preprocessing, module, preprocessing, normalisation)
-    if (preparation := prepare(size, patches[0], channels)) is None:
+    if (preparation := prepare(full or size, patches[0], channels)) is None:
         missing["normalisation"] = QUESTION
     if missing or labelling is None or tokens is None or preparation is None:
         raise not_stated(name, stated, missing)
@@ -189,7 +202,7 @@ def _load(
     network = _first(watch, patches)
     replay.program.on_run = lambda: None
     shown = network.facts.patch_size
-    prepared, source, is_default = prepare(size, shown, channels) or preparation
+    prepared, source, is_default = prepare(full or size, shown, channels) or preparation
     if is_default:
         assumptions += (f"preprocessing {summarise(prepared)}: {source}; preprocessing=… states another",)
     card = {
@@ -283,9 +296,9 @@ def _find_labels(
         config = {"id2label": {str(number): text for number, text in names.items()}}
     elif classes != vector.shape[1]:
         return None
-    elif (stated := (getattr(module, "pretrained_cfg", None) or {}).get("label_names")) is not None:
-        config = {"pretrained_cfg": {"label_names": list(stated)}}
-    return read_labels(as_sidecars(config=config), vector.shape[1], names_in_file)
+    elif isinstance(stated := getattr(module, "pretrained_cfg", None), Mapping):
+        config = {"pretrained_cfg": stated}
+    return read_labels(config, vector.shape[1], names_in_file)
 
 
 def _check_labels(labels: Any) -> tuple[str, ...]:

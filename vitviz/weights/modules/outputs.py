@@ -16,7 +16,6 @@ from vitviz.models.watched.outputs import FIELDS, is_vector
 from vitviz.models.watched.replay import Replay
 from vitviz.weights.metadata.classes import read_probability
 from vitviz.weights.model import Forward
-from vitviz.weights.modules.preparation import as_sidecars
 from vitviz.weights.modules.unwrap import package_of
 
 # Packages whose classifiers of several classes are for one label.
@@ -90,7 +89,7 @@ def module_probability(
     config = next(stating, getattr(module, "config", None))
     values = {name: getattr(config, name, None) for name in ("problem_type", "model_type")}
     entries = {name: value for name, value in values.items() if isinstance(value, str)}
-    function, source, is_assumed = read_probability(as_sidecars(config=entries).config, classes)
+    function, source, is_assumed = read_probability(entries, classes)
     if entries or is_assumed or package_of(module) in ONE_LABEL:
         return function, source, is_assumed
     return function, "one label of several classes; pass probability='sigmoid' for several labels", True

@@ -8,17 +8,13 @@ from typing import Any
 
 from torch import nn
 
-from vitviz.errors.arguments import word
 from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.errors.messages import choices, describe
 from vitviz.images.callable_preprocessing import CallablePreprocessing
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.weights.metadata.normalisations import NORMALISATIONS
-from vitviz.weights.metadata.open_clip_transform import read_open_clip_transform
 from vitviz.weights.metadata.rules import PreprocessingRule
-from vitviz.weights.metadata.settings import Settings
-from vitviz.weights.metadata.sidecars import Sidecars
-from vitviz.weights.metadata.timm_transform import STATED_ENTRIES, read_timm_transform
+from vitviz.weights.metadata.stated_preprocessing import OF_TIMM, open_clip_rule, timm_rule
 from vitviz.weights.modules.missing import Question
 from vitviz.weights.modules.transforms import read_transform, stated_moments
 
@@ -28,12 +24,18 @@ EXPECTED = (
     "(the transforms() of torchvision's weights), an image processor of transformers, timm's data_config, or any "
     "function from a PIL image to a tensor"
 )
-QUESTION: Question = (
-    f"{choices(NORMALISATIONS)}, with a centred crop; or {EXPECTED.removeprefix('expected ')}",
-    "'half'",
-)
+# What a user may state of a module, but not of a checkpoint.
+OF_MODULES = f"; or {EXPECTED.removeprefix('expected ')}"
+QUESTION: Question = (f"{choices(NORMALISATIONS)}, with a centred crop{OF_MODULES}", "'half'")
 # Sources of configurations that timm read from a file.
 TIMM_FILES = ("hf-hub", "local-dir")
+# Entries of timm's data_config, and of the pretrained_cfg that it is made of.
+DATA_CONFIG = (
+    *("input_size", "interpolation", "mean", "std", "crop_pct", "crop_mode", "num_classes", "pool_size", "first_conv"),
+    *("classifier", "license", "tag", "url", "hf_hub_id", "architecture", "custom_load", "fixed_input_size"),
+    *("test_input_size", "test_crop_pct", "min_input_size", "description", "origin_url", "paper_name", "paper_ids"),
+    *("notes", "source", "file", "state_dict", "hf_hub_filename", "label_names", "label_descriptions", "label_offset"),
+)
 
 
 def module_preprocessing(
@@ -52,8 +54,6 @@ def module_preprocessing(
     Raises:
         CheckpointError: vitviz cannot do the module's preprocessing exactly, and the user states no other.
     """
-    if normalisation is not None:
-        word("normalisation", normalisation, NORMALISATIONS, ConfigError)
     if isinstance(stated, Preprocessing):
         if len(stated.mean) != channels:
             raise ConfigError(f"preprocessing makes inputs of {len(stated.mean)} channels; the module takes {channels}")
@@ -81,15 +81,6 @@ def module_preprocessing(
     return None
 
 
-def as_sidecars(config: Mapping[str, Any] | None = None, open_clip: Mapping[str, Any] | None = None) -> Sidecars:
-    """Attributes of a module as the files beside a checkpoint would have them."""
-    return Sidecars(
-        Settings(config or {}, "the module's configuration"),
-        Settings({}, "preprocessing"),
-        Settings(open_clip or {}, "preprocess_cfg"),
-    )
-
-
 def _rule_of_module(module: nn.Module, channels: int) -> PreprocessingRule | None:
     """The preprocessing in a module of timm or open_clip; None if it has none.
 
@@ -97,21 +88,15 @@ def _rule_of_module(module: nn.Module, channels: int) -> PreprocessingRule | Non
     trained otherwise. So may one with open_clip's default.
     """
     timm = getattr(module, "pretrained_cfg", None)
-    if isinstance(timm, Mapping) and timm.get("mean") is not None:
-        rule = read_timm_transform(as_sidecars(config={"pretrained_cfg": _as_json(timm)}), channels)
-        defaults = () if timm.get("source") in TIMM_FILES else STATED_ENTRIES
-        return rule and replace(rule, source="timm's pretrained_cfg", defaults=defaults or rule.defaults)
+    is_of_file = isinstance(timm, Mapping) and timm.get("source") in TIMM_FILES
+    if isinstance(timm, Mapping) and (is_of_file or timm.get("mean") is not None):
+        rule = timm_rule(timm, "timm's pretrained_cfg", channels)
+        return replace(rule, defaults=rule.defaults if is_of_file else OF_TIMM)
     open_clip = getattr(module, "preprocess_cfg", None)
     if isinstance(open_clip, Mapping) and open_clip.get("mean") is not None:
-        image_size = getattr(module, "image_size", None)
-        config = {
-            "preprocess_cfg": _as_json(open_clip),
-            "model_cfg": {"vision_cfg": {"image_size": _json_value(image_size)}},
-        }
-        rule = read_open_clip_transform(as_sidecars(open_clip=config), channels)
-        default = read_open_clip_transform(as_sidecars(open_clip={"model_cfg": {}}), channels)
-        is_default = rule is not None and default is not None and rule.arguments == default.arguments
-        return replace(rule, defaults=default.defaults) if rule and default and is_default else rule
+        rule = open_clip_rule(open_clip, getattr(module, "image_size", None), channels)
+        default = open_clip_rule({}, None, channels)
+        return replace(rule, defaults=default.defaults) if rule.arguments == default.arguments else rule
     return None
 
 
@@ -121,18 +106,14 @@ def _rule_of_data_config(stated: Any, channels: int) -> PreprocessingRule:
     Raises:
         ConfigError: it is none, or has other entries.
     """
-    rule, expected = None, EXPECTED.removeprefix("expected preprocessing = ")
-    if isinstance(stated, Mapping):
-        sidecars = as_sidecars(config={"pretrained_cfg": _as_json(stated)})
-        rule = read_timm_transform(sidecars, channels)
-        if unknown := sidecars.config.unread():
-            names = choices(name.removeprefix("pretrained_cfg.") for name in unknown)
-            raise ConfigError(
-                f"preprocessing: a mapping with {names}, which timm's data_config has not; expected {expected}"
-            )
-    if rule is None:
+    expected = EXPECTED.removeprefix("expected preprocessing = ")
+    if not isinstance(stated, Mapping):
         raise ConfigError(f"preprocessing = {describe(stated)}: expected {expected}")
-    return replace(rule, source="the data_config")
+    if unknown := [name for name in stated if name not in DATA_CONFIG]:
+        raise ConfigError(
+            f"preprocessing: a mapping with {choices(unknown)}, which timm's data_config has not; expected {expected}"
+        )
+    return timm_rule(stated, "the data_config", channels)
 
 
 def read_function(function: Callable[..., Any], box: Any, normalisation: str | None) -> Preprocessing:
@@ -157,12 +138,3 @@ def read_function(function: Callable[..., Any], box: Any, normalisation: str | N
     if box is not None:
         raise ConfigError(f"box: the preprocessing, {describe(function)}, states itself what it shows; expected no box")
     return known
-
-
-def _as_json(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values as a JSON file would have them."""
-    return {name: _json_value(value) for name, value in values.items()}
-
-
-def _json_value(value: Any) -> Any:
-    return [_json_value(each) for each in value] if isinstance(value, tuple | list) else value

@@ -13,7 +13,7 @@ from torch import nn
 
 from vitviz.errors.kinds import ConfigError
 from vitviz.models.watched.grids import grid_of
-from vitviz.weights.metadata.settings import are_sides, both_sides
+from vitviz.weights.metadata.sides import are_sides, both_sides
 from vitviz.weights.modules.calling import clip_tubes
 from vitviz.weights.modules.unwrap import package_of, vision_config
 
@@ -41,8 +41,15 @@ def find_image_size(module: nn.Module) -> Size | None:
     pretrained: Any = getattr(module, "pretrained_cfg", None)
     input_size: Any = pretrained.get("input_size") if isinstance(pretrained, Mapping) else None
     candidates = [getattr(embedding, "img_size", None), input_size[1:] if are_sides(input_size, 3) else None]
-    for holder in (vision_config(module), module):
+    if getattr(module, "dynamic_img_size", False):
+        # timm prepares pictures at the size in the file, even if it is not the trained one.
+        candidates.reverse()
+    config = vision_config(module)
+    for holder in (config, module):
         candidates += [getattr(holder, name, None) for name in IMAGE_ATTRIBUTES]
+    if isinstance(count := getattr(config, "num_patches", None), int):
+        # SigLIP 2's tower for pictures of any shape has positions of a square of patches.
+        candidates.append(isqrt(count) * config.patch_size)
     size, clip = next(filter(None, map(both_sides, candidates)), None), clip_tubes(module)
     return size if size is None or clip is None else (clip[0] * size[0], size[1])
 
@@ -61,12 +68,12 @@ def find_patch_size(module: nn.Module, size: Size, tokens: int, extra: int) -> S
     """
     grids = [grid_of(tokens - others, size) for others in (extra, *range(min(tokens, MAX_EXTRA + 1)))]
     measured = [None if grid is None else (size[0] // grid[0], size[1] // grid[1]) for grid in grids]
-    return next(filter(None, (measured[0], _stated_patch(module), *measured)), None)
+    return next(filter(None, (measured[0], find_stated_patch(module), *measured)), None)
 
 
 def likely_sizes(module: nn.Module) -> list[Size]:
     """Of square images whose patches could be as many as a tensor has positions, and at last 224 pixels."""
-    stated = _stated_patch(module)
+    stated = find_stated_patch(module)
     tensors = (*module.named_parameters(), *module.named_buffers())
     counts = {
         tensor.shape[-2]
@@ -83,7 +90,12 @@ def likely_sizes(module: nn.Module) -> list[Size]:
     return [*((side * height, side * width) for side in sides for height, width in patches), (224, 224)]
 
 
-def _stated_patch(module: nn.Module) -> Size | None:
+def whole_patches(size: Size, patch: Size) -> Size:
+    """Height and width in pixels of the whole patches in an image."""
+    return size[0] // patch[0] * patch[0], size[1] // patch[1] * patch[1]
+
+
+def find_stated_patch(module: nn.Module) -> Size | None:
     """The patch that a module states, or that of its only convolution on pixels whose stride equals its kernel."""
     holders = (getattr(module, "patch_embed", None), vision_config(module), module)
     stated = [both_sides(getattr(holder, "patch_size", None)) for holder in holders]

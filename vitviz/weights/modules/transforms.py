@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
@@ -14,10 +14,8 @@ import torch
 
 from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.images.preprocessing import Preprocessing
-from vitviz.weights.metadata.image_processors import read_image_processor
 from vitviz.weights.metadata.rules import common_fraction
-from vitviz.weights.metadata.settings import Settings
-from vitviz.weights.metadata.sidecars import Sidecars
+from vitviz.weights.metadata.stated_preprocessing import processor_rule
 
 PACKAGES = ("torchvision", "timm", "open_clip")
 # Steps without an effect on RGB pictures.
@@ -34,8 +32,20 @@ RESIZED = "(?:Resize|ResizeKeepRatio) (?:CenterCrop )?"
 ORDER = re.compile(f"(?:{RESIZED}{TENSOR}|{TENSOR}{RESIZED}(?:to_levels )*(?:to_floats )?)(?:Normalize )?")
 # Fields of a resizing with which it does what vitviz's own does.
 USUAL = {"antialias": True, "max_size": None, "longest": 0, "random_scale_prob": 0, "random_aspect_prob": 0}
+# Image processors of transformers that resize, crop and standardise, and do nothing else.
+KINDS = re.compile("(ViT|DeiT|Beit|Bit|CLIP|ChineseCLIP|Blip|Flava|Siglip|Siglip2|DINOv3ViT)ImageProcessor(Fast|Pil)?")
 # The backend by a base of transformers' image processors.
 PROCESSORS = {"TorchvisionBackend": "torchvision", "BaseImageProcessorFast": "torchvision", "PilBackend": "pillow"}
+
+# Fields of a processor, which its class may have for all of its kind; the last of the switches change no pixel of RGB.
+SWITCHES = (
+    *("do_resize", "do_center_crop", "do_pad", "do_rescale", "do_normalize"),
+    *("do_convert_rgb", "do_reduce_labels"),
+)
+FIELDS = (
+    *(*SWITCHES, "size", "crop_size", "resample", "rescale_factor", "image_mean", "image_std", "default_to_square"),
+    *("patch_size", "max_num_patches"),
+)
 
 
 def read_transform(function: Callable[..., Any]) -> Preprocessing | None:
@@ -95,15 +105,26 @@ def steps_of(function: Any) -> Iterator[tuple[str, Any]]:
 
 def _read_processor(processor: Any) -> Preprocessing | None:
     bases = [base.__name__ for base in type(processor).__mro__ if base.__name__ in PROCESSORS]
-    if not bases or not type(processor).__module__.startswith("transformers."):
+    kind = KINDS.fullmatch(type(processor).__name__)
+    if not bases or kind is None or not type(processor).__module__.startswith("transformers."):
         return None
-    stated = {name: list(value) if isinstance(value, tuple) else value for name, value in processor.to_dict().items()}
-    section = Settings(stated, "preprocessing")
+    stated = {name: _plain(getattr(processor, name, None)) for name in (*processor.to_dict(), *FIELDS)}
+    # A switch of None is off.
+    fields = {name: value for name, value in stated.items() if value is not None or name.startswith("do_")}
+    # DINOv3's processor rescales first.
+    float_first, backend = kind[1] == "DINOv3ViT", PROCESSORS[bases[0]]
+    if any(
+        value is True and name.startswith(("do_", "use_")) and name not in SWITCHES for name, value in fields.items()
+    ):
+        return None
     with suppress(CheckpointError):
-        rule = read_image_processor(Sidecars(preprocessor=section), 3)
-        if rule is not None and rule.size is not None and not section.unread():
-            found, backend = rule.at(*rule.size), PROCESSORS[bases[0]]
-            # Pillow resizes levels alone.
-            if found.backend == "torchvision" or backend == "torchvision":
-                return replace(found, backend=backend if found.backend == "torchvision" else found.backend)
+        rule = processor_rule(fields, "preprocessing", 3, float_first=float_first)
+        if rule.size is not None and (backend == "torchvision" or not float_first):
+            found = rule.at(*rule.size)
+            return found if float_first else replace(found, backend=backend)
     return None
+
+
+def _plain(value: Any) -> Any:
+    """Sizes as a file has them."""
+    return dict(value) if hasattr(value, "shortest_edge") or isinstance(value, Mapping) else value

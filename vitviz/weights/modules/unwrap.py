@@ -50,7 +50,9 @@ def find_vision_part(module: nn.Module) -> str | None:
         is_captioner = getattr(config, "model_type", None) == "vision-encoder-decoder"
         sections = ("encoder",) if is_captioner else ("vision_config", "image_config")
         towers = [type(getattr(config, section)) for section in sections if getattr(config, section, None) is not None]
-        names = [name for name, submodule in submodules if type(getattr(submodule, "config", None)) in towers]
+        parts = (name for name, submodule in submodules if type(getattr(submodule, "config", None)) in towers)
+        # FLAVA has heads for pretraining with the same configuration.
+        names = [name for name in parts if not name.endswith("_head")]
         names += ["timm_model"] * hasattr(module, "timm_model")
     else:
         names = [name for name, _ in submodules if name.rpartition(".")[2] in VISION_PARTS]

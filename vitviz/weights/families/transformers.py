@@ -1,0 +1,102 @@
+"""ViT as Hugging Face transformers (Wolf et al. 2020) writes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vitviz.errors.kinds import UnknownFamilyError
+from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, OpenFact
+from vitviz.weights.families.published import by_shape
+from vitviz.weights.metadata.normalisations import HALVES
+from vitviz.weights.metadata.rules import PreprocessingRule
+from vitviz.weights.metadata.sides import both_sides
+
+TRAINING = "used in pretraining only"
+OUTSIDE = "the decoder of texts, or of masked patches"
+EMBEDDINGS = {
+    "embeddings.patch_embeddings.projection": "patch",
+    "embeddings.cls_token": "cls",
+    "embeddings.position_embeddings": "positions",
+    "layernorm": "norm",
+}
+LAYERS = {
+    "encoder.layer.*.layernorm_before": "attention_norm",
+    "encoder.layer.*.attention.attention.query": "query",
+    "encoder.layer.*.attention.attention.key": "key",
+    "encoder.layer.*.attention.attention.value": "value",
+    "encoder.layer.*.attention.output.dense": "out",
+    "encoder.layer.*.layernorm_after": "mlp_norm",
+    "encoder.layer.*.intermediate.dense": "mlp_in",
+    "encoder.layer.*.output.dense": "mlp_out",
+}
+# Names that version 5 has in memory, and in files that torch saves.
+IN_MEMORY = {
+    "layers.*.layernorm_before": "attention_norm",
+    "layers.*.attention.q_proj": "query",
+    "layers.*.attention.k_proj": "key",
+    "layers.*.attention.v_proj": "value",
+    "layers.*.attention.o_proj": "out",
+    "layers.*.layernorm_after": "mlp_norm",
+    "layers.*.mlp.fc1": "mlp_in",
+    "layers.*.mlp.fc2": "mlp_out",
+}
+NAMES = {**EMBEDDINGS, **LAYERS, **IN_MEMORY, "pooler.dense": "representation", "classifier": "classifier"}
+PATCH = "embeddings.patch_embeddings.projection.weight"
+ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu tanh", "gelu_pytorch_tanh": "gelu tanh", "quick_gelu": "quick gelu"}
+
+
+def vit_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
+    """Of ``config.json``, with the defaults of transformers' ``ViTConfig``; open without such a file.
+
+    Raises:
+        UnknownFamilyError: it describes a network that vitviz's own is not.
+    """
+    config = checkpoint.config
+    facts: dict[str, Any] = {"position_rule": "bicubic", "pooling": "cls"}
+    if not config:
+        usual = {"heads": OpenFact(), "norm_epsilon": OpenFact(1e-12), "activation": OpenFact("gelu")}
+        return {**facts, **usual, "image_size": None}
+    activation = config.get("hidden_act", "gelu")
+    is_other_pooler = checkpoint.has("representation.weight") and config.get("pooler_act", "tanh") != "tanh"
+    size, patch = both_sides(config.get("image_size", 224)), both_sides(config.get("patch_size", 16))
+    if activation not in ACTIVATIONS or is_other_pooler or config.get("pruned_heads") or not size or not patch:
+        raise UnknownFamilyError(f"{checkpoint.name}: its config.json describes another ViT than vitviz's own")
+    # To resize positions, transformers assumes a square grid.
+    is_square = size[0] // patch[0] == size[1] // patch[1]
+    return {
+        **facts,
+        "heads": checkpoint.record("heads", config.get("num_attention_heads", 12), "config.json"),
+        "norm_epsilon": config.get("layer_norm_eps", 1e-12),
+        "activation": ACTIVATIONS[activation],
+        "image_size": size,
+        "position_rule": "bicubic" if is_square else "fixed",
+        "stated": {
+            "depth": config.get("num_hidden_layers", 12),
+            "width": config.get("hidden_size", 768),
+            "mlp_width": config.get("intermediate_size", 3072),
+            "channels": config.get("num_channels", 3),
+            "qkv_bias": config.get("qkv_bias", True),
+            "patch_height": patch[0],
+            "patch_width": patch[1],
+        },
+    }
+
+
+VIT = Family(
+    name="transformers-vit",
+    title="transformers ViT",
+    names=NAMES,
+    signature=(PATCH, "encoder.layer.0.layernorm_before.weight"),
+    other_signatures=((PATCH, "layers.0.layernorm_before.weight"),),
+    excluded_keys=("embeddings.distillation_token",),
+    model_types=("vit",),
+    facts=vit_facts,
+    published=by_shape("transformers ViT"),
+    default_transform=PreprocessingRule.convention(
+        HALVES, "ViTImageProcessor's defaults", fit="squash", interpolation="bilinear"
+    ),
+    ignored={"embeddings.mask_token": TRAINING, "embeddings.position_ids": "numbers from 0 on"},
+    outside={"decoder.*": OUTSIDE},
+)
+
+FAMILIES = (VIT,)

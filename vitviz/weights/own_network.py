@@ -1,0 +1,227 @@
+"""Watched models in vitviz's own network, for what needs its weights: the page that runs them on a visitor's device.
+
+One table says which module of timm or transformers has which of our weights. What comes out is compared with the
+watched module, so that a network which the table does not describe is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from vitviz.errors.kinds import ConfigError, UnknownFamilyError, VitvizError
+from vitviz.models.vit import VisionTransformer
+from vitviz.models.watched.network import WatchedNetwork
+from vitviz.weights.conversion.assemble import assemble, infer_config
+from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint
+from vitviz.weights.families import timm, transformers
+from vitviz.weights.formats.tensors import WeightFile
+from vitviz.weights.metadata.beside import Beside
+from vitviz.weights.metadata.sides import both_sides
+from vitviz.weights.model import Model
+from vitviz.weights.overrides import NOTHING
+from vitviz.weights.recognize import recognize
+
+TOLERANCE = 1e-5
+REFUSED = "is a network that vitviz's own is not, so that no page can run it"
+NEEDLESS = dict.fromkeys(("embeddings.mask_token", "embeddings.position_ids"), "not used for a picture")
+ACTIVATIONS = {
+    **{"GELU": "gelu", "GELUActivation": "gelu", "GELUTanh": "gelu tanh", "GELUTanhActivation": "gelu tanh"},
+    **{"PytorchGELUTanh": "gelu tanh", "QuickGELU": "quick gelu", "QuickGELUActivation": "quick gelu"},
+    **{"SiLU": "silu", "SiLUActivation": "silu", "ReLU": "relu"},
+}
+"""Our names of activations, by their classes."""
+SELF_ATTENTION = {
+    f"attention.{letter}_proj": name for letter, name in zip("qkvo", ("query", "key", "value", "out"), strict=True)
+}
+SCALED = {
+    **{"norm1": "attention_norm", "norm2": "mlp_norm", "mlp.fc1": "mlp_in", "mlp.fc2": "mlp_out"},
+    **{"mlp.gate_proj": "gate", "mlp.up_proj": "mlp_in", "mlp.down_proj": "mlp_out"},
+    **{"layer_scale1.lambda1": "attention_scale", "layer_scale2.lambda1": "mlp_scale"},
+}
+CLIP_LAYER = {
+    **{"layer_norm1": "attention_norm", "layer_norm2": "mlp_norm", "mlp.fc1": "mlp_in", "mlp.fc2": "mlp_out"},
+    **{f"self_attn.{letter}_proj": name for letter, name in zip("qkv", ("query", "key", "value"), strict=True)},
+    "self_attn.out_proj": "out",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """The weights of one kind of module.
+
+    Args:
+        signature: keys that tell it.
+        names: canonical keys by its keys, as those of a :class:`Family`.
+        facts: of a module, that its weights do not tell.
+    """
+
+    signature: tuple[str, ...]
+    names: Mapping[str, str]
+    facts: Callable[[Any, MatchedCheckpoint], dict[str, Any]]
+
+    def family(self, module: nn.Module) -> Family:
+        """Its record, with the facts of a module."""
+        name, rule = type(module).__name__, timm.TIMM.default_transform
+        facts = partial(self.facts, module)
+        return Family(name, name, self.names, self.signature, facts, rule, ignored=NEEDLESS)
+
+
+def as_own(model: Model) -> Model:
+    """The same model in vitviz's own network; the model itself if it is one.
+
+    Raises:
+        ConfigError: the table does not describe its network, or not to 1e-5.
+    """
+    network = model.network
+    if not isinstance(network, WatchedNetwork):
+        return model
+    module: Any = network.module
+    if hasattr(module, "get_image_features"):
+        parts = ("vision_model", "visual_projection")
+        module = nn.ModuleDict({part: getattr(module, part) for part in parts if hasattr(module, part)})
+    tensors = {key: tensor.detach().cpu() for key, tensor in module.state_dict().items()}
+    file = WeightFile(model.name, "memory", {"": tensors}, Path(model.name))
+    try:
+        checkpoint = recognize(file, Beside(), NOTHING, tuple(row.family(network.module) for row in TABLE))
+        facts = checkpoint.settle(checkpoint.family.facts(checkpoint))
+        config = replace(infer_config(checkpoint, facts), probability=network.config.probability)
+        own = assemble(checkpoint, facts, config)
+        _compare(own, network)
+    except UnknownFamilyError:
+        raise ConfigError(f"{model.name} {REFUSED}: its weights are of another kind") from None
+    except KeyError as error:
+        raise ConfigError(f"{model.name} {REFUSED}: it has {error}, which vitviz's own has not") from None
+    except (VitvizError, AttributeError) as error:
+        raise ConfigError(f"{model.name} {REFUSED}: {str(error).removeprefix(f'{model.name}: ')}") from None
+    return replace(
+        model, network=own, card={**model.card, "engine": "vitviz's own, with the weights of the watched one"}
+    )
+
+
+def _compare(own: VisionTransformer, watched: WatchedNetwork) -> None:
+    """Hold outputs and attention of every layer, for noise, to those of the watched module."""
+    height, width = watched.config.image_height, watched.config.image_width
+    noise = torch.randn(1, watched.config.channels, height, width, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        ours, theirs = own.encode(noise), watched.encode(noise.to(watched.device))
+        pairs = [(own(noise), watched.returned(noise.to(watched.device)).cpu())]
+    if ours.traces[0].layers != theirs.traces[0].layers:
+        raise ConfigError(f"{ours.traces[0].layers} layers, {theirs.traces[0].layers} where it is watched")
+    for layer in range(ours.traces[0].layers):
+        pairs.append((ours.traces[0].weights(layer), theirs.traces[0].weights(layer).cpu()))
+    for found, expected in pairs:
+        if found.shape != expected.shape:
+            raise ConfigError(f"{tuple(found.shape)} numbers, {tuple(expected.shape)} where it is watched")
+        if (difference := float((found - expected).abs().max())) > TOLERANCE * max(1, float(expected.abs().max())):
+            raise ConfigError(f"its numbers differ by {difference:.2g}")
+
+
+def facts_of_timm(module: Any, found: MatchedCheckpoint | None = None) -> dict[str, Any]:
+    """Facts of timm's ``VisionTransformer``, ``VisionTransformerDistilled`` and ``Eva``."""
+    block, rope = module.blocks[0], getattr(module, "rope", None)
+    has_norm, after = (not isinstance(each, nn.Identity) for each in (module.norm, module.fc_norm))
+    pooled = {"token": "cls", "avg": "mean", "map": "attention"}[module.global_pool]
+    inner = " of all" * (pooled == "mean" and bool(getattr(module, "pool_include_prefix", False)))
+    return {
+        "heads": block.attn.num_heads,
+        "norm_epsilon": block.norm1.eps,
+        "activation": ACTIVATIONS[type(block.mlp.act).__name__],
+        "pooling": "cls and distillation" if hasattr(module, "head_dist") else pooled + inner,
+        "final_norm": "after pooling" if after else "before pooling" if has_norm else "none",
+        "positioned": (0 if getattr(module, "no_embed_class", False) else module.num_prefix_tokens,),
+        "image_size": both_sides(module.patch_embed.img_size),
+        **({} if rope is None else {"rotary": True, "rotary_base": rope.temperature}),
+    }
+
+
+def _of_transformers(module: Any, found: MatchedCheckpoint) -> dict[str, Any]:
+    """Facts of transformers' DINOv2, DINOv3, CLIP and SigLIP, by the configuration of their part for pictures."""
+    config = getattr(module.config, "vision_config", module.config)
+    # A tower of texts may have another activation.
+    kinds = [type(part).__name__ for part in getattr(module, "vision_model", module).modules()]
+    theta = getattr(config, "rope_theta", None) or (getattr(config, "rope_parameters", None) or {}).get("rope_theta")
+    is_wide = found.shape("classifier.weight")[1:] == (2 * config.hidden_size,)
+    pooled = {
+        "siglip_vision_model": "attention" if found.has("pool.probe") else "mean",
+        "deit": "cls and distillation" if found.has("distillation_classifier.weight") else "cls",
+    }
+    return {
+        "heads": config.num_attention_heads,
+        "norm_epsilon": config.layer_norm_eps,
+        # DINOv2's gated MLP has no module for it.
+        "activation": next((ACTIVATIONS[name] for name in kinds if name in ACTIVATIONS), "silu"),
+        # Registers have no positions.
+        "positioned": (sum(found.has(token) for token in ("cls", "distillation")),),
+        "pooling": "cls and mean" if is_wide else pooled.get(config.model_type, "cls"),
+        "image_size": both_sides(config.image_size),
+        "position_rule": "bicubic",
+        **({"rotary": True, "rotary_base": theta} if theta else {}),
+    }
+
+
+PATCH = "embeddings.patch_embeddings.projection.weight"
+DINO = {
+    "embeddings.cls_token": "cls",
+    "embeddings.register_tokens": "registers",
+    "embeddings.position_embeddings": "positions",
+    "classifier": "classifier",
+}
+TABLE = (
+    Row(timm.SIGNATURE, timm.NAMES, facts_of_timm),
+    Row(
+        ("patch_embed.proj.weight", "blocks.0.attn.qkv.weight"),
+        {
+            **{name: key for name, key in timm.NAMES.items() if key not in ("mlp_in", "positions")},
+            **{"blocks.*.attn.q_bias": "query.bias", "blocks.*.attn.v_bias": "value.bias"},
+            **{"blocks.*.mlp.fc1": "mlp_in", "blocks.*.mlp.fc1_g": "gate", "blocks.*.mlp.fc1_x": "mlp_in"},
+        },
+        facts_of_timm,
+    ),
+    Row(
+        (PATCH, "encoder.layer.0.norm1.weight"),
+        {
+            **DINO,
+            **{"embeddings.patch_embeddings.projection": "patch", "layernorm": "norm"},
+            **{f"encoder.layer.*.{name}": key for name, key in {**SCALED, **SELF_ATTENTION}.items()},
+        },
+        _of_transformers,
+    ),
+    Row(
+        ("embeddings.patch_embeddings.weight", "model.layer.0.norm1.weight"),
+        {
+            **DINO,
+            **{"embeddings.patch_embeddings": "patch", "norm": "norm"},
+            **{f"model.layer.*.{name}": key for name, key in {**SCALED, **SELF_ATTENTION}.items()},
+        },
+        _of_transformers,
+    ),
+    Row(
+        ("embeddings.patch_embedding.weight", "encoder.layers.0.layer_norm1.weight"),
+        {
+            **{"embeddings.patch_embedding": "patch", "embeddings.class_embedding": "cls"},
+            **{"embeddings.position_embedding.weight": "positions", "pre_layrnorm": "pre_norm"},
+            **{f"encoder.layers.*.{name}": key for name, key in CLIP_LAYER.items()},
+            **{"post_layernorm": "norm", "visual_projection": "projection", "head.probe": "pool.probe"},
+            **{"head.attention.in_proj_weight": "pool.qkv.weight", "head.attention.in_proj_bias": "pool.qkv.bias"},
+            **{"head.attention.out_proj": "pool.out", "head.layernorm": "pool.norm"},
+            **{"head.mlp.fc1": "pool.mlp_in", "head.mlp.fc2": "pool.mlp_out"},
+        },
+        _of_transformers,
+    ),
+    Row(
+        (PATCH, "layers.0.layernorm_before.weight"),
+        {
+            **transformers.NAMES,
+            **{"embeddings.distillation_token": "distillation", "cls_classifier": "classifier"},
+            "distillation_classifier": "distillation_classifier",
+        },
+        _of_transformers,
+    ),
+)
