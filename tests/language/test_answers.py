@@ -17,6 +17,7 @@ from tests.reference_packages import transformers as hf
 from tests.support.comparison import closeness
 from vitviz import Answer, ConfigError, ImageError, MethodError, QueryError
 from vitviz.language import answers
+from vitviz.language.passes import KeptCalls
 from vitviz.language.reading import rank_heads
 from vitviz.language.text import Token, find_word, words_of
 
@@ -58,7 +59,7 @@ def test_words_begin_with_a_space_and_special_tokens_are_none() -> None:
         all_special_ids = (9,)
 
     pieces = [("A", 1), (" cat", 2), ("'s", 3), (" ", 4), ("", 5), ("é", 6), (" nap", 7), ("</s>", 9)]
-    tokens = [Token(text, number, 0.5, ()) for text, number in pieces]
+    tokens = [Token(text, (step,), 0.5, number, ()) for step, (text, number) in enumerate(pieces)]
     words = words_of(tokens, Tokenizer())
     assert [(word.text, word.steps) for word in words] == [("A", (0,)), ("cat's", (1, 2)), ("é", (4, 5)), ("nap", (6,))]
     assert words[1].probability == 0.25
@@ -71,7 +72,7 @@ def test_words_begin_with_a_space_and_special_tokens_are_none() -> None:
 
 def test_of_scripts_without_spaces_each_token_is_a_word() -> None:
     pieces = ["これは", "", "", "猫", "です", "。", "「", "AI", "」", "ตัว", "ี", " two", " c", "ats"]
-    tokens = [Token(text, number, 0.5, ()) for number, text in enumerate(pieces)]
+    tokens = [Token(text, (number,), 0.5, number, ()) for number, text in enumerate(pieces)]
     words = words_of(tokens, None)
     assert [word.text for word in words] == ["これは", "猫", "です。", "「AI」", "ตัวี", "two", "cats"]
     # Bytes of a letter belong to it.
@@ -82,7 +83,7 @@ def test_one_token_stands_for_itself(answer: Answer) -> None:
     close(answer.attention(answer.tokens[1], 1, 2).values, answer.attention("cat", 1, 2).values)
     assert "while it wrote 'cat'" in answer.attention(answer.tokens[1]).description
     with pytest.raises(QueryError, match="a Token: this answer has words 0 to 4"):
-        answer.attention(replace(answer.tokens[1]))
+        answer.attention(replace(answer.tokens[1], steps=(2,)))
     # Of another answer, whose text stands elsewhere.
     with pytest.raises(QueryError, match="a Word: this answer has words 0 to 4"):
         answer.attention(replace(answer.words[1], text="dog"))
@@ -108,25 +109,18 @@ def test_the_head_that_reads_most_is_the_default(answer: Answer) -> None:
     assert f"layer {best.layer}, head {best.head}, which reads most" in answer.attention(3).description
 
 
-def test_heads_are_ranked_by_what_their_place_tells_of_the_word() -> None:
-    even, sink = torch.full((4,), 0.25), torch.tensor([1.0, 0, 0, 0])
-    rows = [torch.stack([0.9 * even, 0.9 * sink, 0.5 * torch.eye(4)[word]])[None] for word in range(4)]
-    ranking = rank_heads(rows)
-    assert [(each.layer, each.head) for each in ranking] == [(0, 2), (0, 0), (0, 1)]
-    assert ranking[0].bits == pytest.approx(1) and ranking[0].share == pytest.approx(0.5)
-    assert [each.bits for each in ranking[1:]] == pytest.approx([0, 0], abs=1e-9)
-    # One word tells nothing: by the share on the picture.
-    alone = rank_heads([row * torch.tensor([0.5, 1, 1])[:, None] for row in rows[:1]])
-    assert [(each.head, each.bits) for each in alone] == [(1, 0), (2, 0), (0, 0)]
+def test_heads_are_ranked_by_what_their_place_tells_of_the_word_that_is_written_and_not_of_the_last_one() -> None:
+    even, sink, steps = torch.full((5,), 0.2), torch.tensor([1.0, 0, 0, 0, 0]), range(4)
+    reads, follows = torch.eye(5)[1:], torch.eye(5)[:4]
+    rows = torch.stack([torch.stack([0.9 * even, 0.9 * sink, follows[each], 0.9 * reads[each]]) for each in steps])
+    ranking = rank_heads(2, [rows[:, :2], rows[:, 2:]].__getitem__)
+    assert [(each.layer, each.head) for each in ranking[:2]] == [(1, 1), (1, 0)]
+    assert [each.bits for each in ranking] == pytest.approx([1.8, 2, 0, 0], abs=1e-6)
+    assert [each.share for each in ranking] == pytest.approx([0.9, 1, 0.9, 0.9])
+    assert ranking[0].ahead > 0.6 > 0.4 > ranking[1].ahead and ranking[2].ahead == 0.5
 
 
-def test_of_one_word_its_tokens_rank_the_heads_and_of_one_token_the_caption_says_that_none_can(answer: Answer) -> None:
-    word = replace(answer.words[1], steps=(1, 2))
-    of_tokens = replace(answer, words=(word,), tokens=answer.tokens[:3])
-    rows = [torch.stack([answer.weights(step, layer) for layer in range(3)]) for step in range(3)]
-    index = answer.grids[0].tokens.index
-    assert of_tokens.ranking == rank_heads([row[..., index] for row in rows])
-    assert of_tokens.ranking[0].bits > 0
+def test_of_one_token_the_caption_says_that_no_head_can_be_chosen(answer: Answer) -> None:
     single = replace(answer, words=answer.words[:1], tokens=answer.tokens[:1])
     best = single.shares(0).argmax().item()
     found = single.attention(0).description
@@ -248,6 +242,16 @@ def test_rollout_is_that_of_whole_matrices(made: Any, answer: Answer) -> None:
     close(answer.rollout("the").values.flatten(), total[-1, answer.grids[0].tokens.index])
 
 
+def test_a_second_pass_keeps_no_call_of_an_encoder_whatever_module_attends() -> None:
+    tokens = torch.zeros(1, 3, 4)
+    with torch.no_grad(), KeptCalls(2, False) as kept:
+        torch.nn.MultiheadAttention(4, 1, batch_first=True)(tokens, tokens, tokens)
+        for value in (1, 2):
+            torch.nn.functional.scaled_dot_product_attention(tokens, tokens, tokens + value)
+    [[(given, _)]] = kept.steps
+    assert torch.equal(given["value"], tokens + 2)
+
+
 def test_of_a_decoder_with_an_encoder_flows_what_it_reads_there() -> None:
     module, processor, question = make("vision_encoder_decoder")
     answer = vitviz.ask(PICTURE, question, vitviz.load(module, processor=processor), max_new_tokens=1)
@@ -278,6 +282,18 @@ def test_a_word_without_patches_has_the_probability_of_the_painted_picture(made:
     assert hidden == pytest.approx(other.words[1].probability, abs=1e-7) and hidden != answer.words[1].probability
     with pytest.raises(QueryError, match=r"patch \(4, 0\): this picture has \(0, 0\) to \(3, 3\)"):
         answer.hiding("cat", [(4, 0)])
+
+
+def test_a_map_of_hiding_has_the_bits_that_each_square_takes(made: Any, answer: Answer) -> None:
+    found = answer.hiding("cat", squares=2)
+    assert found.shape == (1, 2) and found.token_map.signed
+    painted = np.asarray(PICTURE).copy()
+    painted[:, 65:] = painted.mean((0, 1)).round()
+    hidden = vitviz.ask(Image.fromarray(painted), made[2], answer.prompt.model, text=TEXT).words[1].probability
+    assert float(found.values[0, 1]) == pytest.approx(np.log2(answer.words[1].probability / hidden), abs=1e-5)
+    assert abs(float(found.values[0, 1])) > 1e-4
+    with pytest.raises(MethodError, match="squares = 0: expected"):
+        answer.hiding("cat", squares=0)
 
 
 def test_a_second_pass_that_computes_other_numbers_is_refused(answer: Answer) -> None:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Literal
+from functools import cache, cached_property
+from itertools import product
+from typing import Any, Literal, overload
 
 import torch
 from PIL import Image
 
-from vitviz.errors.arguments import instance, integer_or_none, named_arguments
+from vitviz.attention.token_map import TokenMap
+from vitviz.errors.arguments import instance, integer, integer_or_none, named_arguments, pairs
 from vitviz.errors.arguments import word as one_of
 from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import MethodError, QueryError
 from vitviz.errors.messages import describe, quote
 from vitviz.errors.number_text import percent
+from vitviz.images.geometry import Geometry
 from vitviz.language.generation import generate
-from vitviz.language.maps import PictureGrid
+from vitviz.language.maps import PictureGrid, painted
 from vitviz.language.passes import flow
 from vitviz.language.prompts import Prompt
 from vitviz.language.reading import Reading, rank_heads
@@ -26,13 +29,16 @@ from vitviz.language.record import Layer
 from vitviz.language.text import Token, Word, find_word, token_text
 from vitviz.models.watched.replay import TOLERANCES
 from vitviz.models.watched.state import dtype_of
+from vitviz.progress import Progress, shown_bar
 from vitviz.visualization.heatmaps import Heatmap
 
 Whole = Literal["picture", "everything"]
 WHOLES: tuple[Whole, ...] = ("picture", "everything")
 # Methods of an answer that need a word alone.
-WORD_MAPS = ("attention", "relevance", "rollout")
-AnyWord = Word | Token | int | str
+WORD_MAPS = ("attention", "relevance", "rollout", "hiding")
+# Along the longer side of a picture of which each is hidden in turn.
+SQUARES = 12
+AnyWord = Word | int | str
 # The most by which the logarithm of a token's probability may differ in a second pass; in half precision, more.
 SAME_LOG_PROBABILITY = 1e-4
 # The least that attention is divided by, in parts of an even share of all that is read.
@@ -103,13 +109,16 @@ class Answer(AttributeAdvice):
 
     @cached_property
     def ranking(self) -> list[Reading]:
-        """All heads by how much they read of the picture, the best one first, by :func:`rank_heads`.
+        """All heads by how much they read of the pictures, the best one first, by :func:`rank_heads`.
 
-        Of a single word, by its tokens and the end of the text. A single token cannot tell a head that reads from one
-        that always looks there: then by the share of their attention that lies on the picture.
+        A single token cannot tell a head that reads from one that always looks there: then by the share of their
+        attention that lies on the pictures.
         """
-        numbers, words = range(len(self.grids)), self.words if len(self.words) > 1 else self.tokens
-        return rank_heads([torch.cat([self._on_picture(word, each) for each in numbers], -1) for word in words])
+        index, steps = torch.cat([grid.tokens.index for grid in self.grids]), range(len(self.tokens))
+        return rank_heads(
+            len(self.layers),
+            lambda layer: torch.stack([self.weights(self.tokens[step], layer)[:, index] for step in steps]),
+        )
 
     @named_arguments(MethodError)
     def attention(
@@ -249,31 +258,87 @@ class Answer(AttributeAdvice):
             )
         return differ[0]
 
+    @overload
+    def hiding(self, word: AnyWord, *, squares: int = ..., picture: int = ...) -> Heatmap: ...
+
+    @overload
+    def hiding(self, word: AnyWord, patches: Sequence[tuple[int, int]], *, picture: int = ...) -> float: ...
+
     @named_arguments(MethodError)
-    def hiding(self, word: AnyWord, patches: Sequence[tuple[int, int]], *, picture: int = 0) -> float:
-        """The probability of a word where patches of a picture are painted in its mean colour, by a second pass.
+    def hiding(
+        self,
+        word: AnyWord,
+        patches: Sequence[tuple[int, int]] | None = None,
+        *,
+        squares: int = SQUARES,
+        picture: int = 0,
+    ) -> Heatmap | float:
+        """What a word loses where a part of a picture is painted in its mean colour, by further passes.
 
         Zeiler & Fergus 2014, "Visualizing and Understanding Convolutional Networks". The words before it stay.
 
         Args:
-            word: its place, its text, or itself; ``word.probability`` is that with the whole picture.
-            patches: ``(row, column)`` of the cells of the picture's maps.
+            word: its place, its text, or itself.
+            patches: ``(row, column)`` of the cells of the picture's other maps, to hide at once.
+            squares: along the picture's longer side, each of which is hidden in turn: a pass for each, which serves
+                all words.
             picture: of several, from 0.
+
+        Returns:
+            Of squares, a map of the bits by which the word becomes less probable: of one bit, half as probable. Of
+            patches, the word's probability without them; ``word.probability`` is that with the whole picture.
 
         Raises:
             QueryError: there is no such word, picture or patch.
             MethodError: the word is not as probable again with the whole picture.
         """
-        found, grid = self._word(word), self.grids[self._picture(picture)]
-        self._check(found, self._written(found, self.prompt.pictures))
-        pictures = list(self.prompt.pictures)
-        pictures[picture] = grid.painted(patches)
-        return math.exp(self._log_probability(found, self._written(found, pictures)))
+        found, number = self._word(word), self._picture(picture)
+        self._check(found, self._whole)
+        if patches is not None:
+            grid, cells = self.grids[number], tuple(pairs("patches", patches, "row and column", QueryError))
+            return float(self._without(number, grid.shape, grid.box, cells)[list(found.steps)].sum().exp())
+        image, count = self.prompt.pictures[number], integer("squares", squares, 1, MethodError)
+        rows, columns = (max(1, round(count * side / max(image.size))) for side in reversed(image.size))
+        box, falls = (0.0, 0.0, float(image.width), float(image.height)), list[torch.Tensor]()
+        with shown_bar("hiding squares", rows * columns) as report:
+            for cell in product(range(rows), range(columns)):
+                falls.append(self._whole[0] - self._without(number, (rows, columns), box, (cell,)))
+                report(Progress(len(falls), rows * columns))
+        bits = torch.stack(falls)[:, list(found.steps)].sum(1).unflatten(0, (rows, columns)) / math.log(2)
+        text = (
+            f"Hiding each of {rows} × {columns} squares: bits by which {found.text!r} becomes less probable; values "
+            "below 0 are of squares without which it is likelier"
+        )
+        token_map = TokenMap(bits, {}, "bits", text, (-math.inf, math.inf), signed=True)
+        return Heatmap(token_map, image, Geometry(*image.size, box, rows, columns))
 
-    def _written(self, word: Word, pictures: Sequence[Image.Image]) -> torch.Tensor:
-        """The logits of the same text up to a word, with other pictures."""
-        prompt, ids = self.prompt, [token.number for token in self.tokens[: word.steps[-1] + 1]]
+    @cached_property
+    def _without(self) -> Callable[..., torch.Tensor]:
+        """``"step"``, the logarithm of each token's probability without cells of a grid on a picture; kept."""
+
+        @cache
+        def measure(picture: int, shape: Any, box: Any, cells: Any) -> torch.Tensor:
+            pictures = list(self.prompt.pictures)
+            pictures[picture] = painted(pictures[picture], shape, box, cells)
+            return self._likely(self._written(pictures))[0]
+
+        return measure
+
+    @cached_property
+    def _whole(self) -> torch.Tensor:
+        """What the network says of its tokens in a second pass."""
+        return self._likely(self._written(self.prompt.pictures))
+
+    def _written(self, pictures: Sequence[Image.Image]) -> torch.Tensor:
+        """The logits of the same text, with other pictures."""
+        prompt, ids = self.prompt, [token.number for token in self.tokens]
         return generate(prompt.model.module, prompt.moved(prompt.inputs(pictures)), 0, ids).logits
+
+    def _likely(self, logits: torch.Tensor) -> torch.Tensor:
+        """``"2 step"``: the logarithm of each token's probability, and the largest logit."""
+        numbers = torch.tensor([[token.number] for token in self.tokens[: len(logits)]])
+        logits = logits.double().cpu()
+        return torch.stack([logits.log_softmax(-1).gather(1, numbers)[:, 0], logits.amax(1).abs()])
 
     def _flow(
         self, word: Word, asked: dict[int, dict[int, float]], quantity: str, picture: int, description: str
@@ -281,21 +346,21 @@ class Answer(AttributeAdvice):
         grid, ids = self.grids[self._picture(picture)], [token.number for token in self.tokens[: word.steps[-1] + 1]]
         inputs, module = self.prompt.moved(self.prompt.inputs()), self.prompt.model.module
         values, logits = flow(module, inputs, ids, self.kinds, self.skipped, asked, quantity == "relevance")
-        self._check(word, logits)
+        self._check(word, self._likely(logits))
         return grid.heatmap(grid.cells(values[grid.tokens.index]), quantity, description)
 
-    def _log_probability(self, word: Word, logits: torch.Tensor) -> float:
-        return sum(float(logits[step].double().log_softmax(-1)[self.tokens[step].number]) for step in word.steps)
-
-    def _check(self, word: Word, logits: torch.Tensor) -> None:
+    def _check(self, word: Word, said: torch.Tensor) -> None:
+        """Refuse a second pass that says another probability of a word, ``"2 step"`` as of :meth:`_likely`."""
+        again, largest = said[:, list(word.steps)]
         before = math.log(word.probability) if word.probability else -math.inf
-        largest, dtype = float(logits[list(word.steps)].amax().abs()), dtype_of(self.prompt.model.module)
-        bound = len(word.steps) * max(SAME_LOG_PROBABILITY, TOLERANCES.get(dtype, 0.0) * max(1.0, largest))
+        rounding = TOLERANCES.get(dtype_of(self.prompt.model.module), 0.0) * max(1.0, float(largest.max()))
+        bound = len(word.steps) * max(SAME_LOG_PROBABILITY, rounding)
         # The negated comparison refuses NaN, too.
-        if not abs((again := self._log_probability(word, logits)) - before) <= bound:
+        if not abs(float(again.sum()) - before) <= bound:
             raise MethodError(
-                f"{word.text!r} was written with log-probability {before:.6f}, and has {again:.6f} in a second pass; "
-                f"expected a difference of at most {bound:.1g}: nothing can be said of what the first computed"
+                f"{word.text!r} was written with log-probability {before:.6f}, and has {float(again.sum()):.6f} in a "
+                f"second pass; expected a difference of at most {bound:.1g}: nothing can be said of what the first "
+                "computed"
             )
 
     def _on_picture(self, word: AnyWord, picture: int) -> torch.Tensor:
@@ -304,10 +369,10 @@ class Answer(AttributeAdvice):
         return torch.stack([self.weights(word, layer).cpu()[:, index] for layer in layers])
 
     def _word(self, word: AnyWord) -> Word:
-        """A word by its place or its text; of a token, itself as a word."""
-        alone = [Word(token.text.strip(), (step,), token.probability) for step, token in enumerate(self.tokens)]
-        found = [own for own, token in zip(alone, self.tokens, strict=True) if word is token or word == own]
-        return found[0] if found else find_word(self.words, word)
+        """A word by its place or its text, or itself; or a token."""
+        if isinstance(word, Token) and word in self.tokens:
+            return Word(word.text.strip(), word.steps, word.probability)
+        return find_word(self.words, word)
 
     def _layer(self, layer: Any) -> int:
         return _place("layer", layer, len(self.layers), "this network reads the picture in")

@@ -12,7 +12,6 @@ import torch
 from PIL import Image
 
 from vitviz.attention.token_map import TokenMap
-from vitviz.errors.arguments import pairs
 from vitviz.errors.kinds import QueryError
 from vitviz.images.geometry import Geometry
 from vitviz.language.places import TokenBoxes
@@ -44,22 +43,6 @@ class PictureGrid:
         """Values of the cells as a map on the picture."""
         token_map = TokenMap(cells, {}, quantity, description, (0.0, math.inf))
         return Heatmap(token_map, self.image, Geometry(*self.image.size, self.box, *cells.shape))
-
-    def painted(self, patches: Sequence[tuple[int, int]]) -> Image.Image:
-        """The picture with cells ``(row, column)`` in its mean colour.
-
-        Raises:
-            QueryError: there is no such cell.
-        """
-        image, (rows, columns) = self.image.copy(), self.shape
-        geometry = Geometry(*self.image.size, self.box, rows, columns)
-        red, green, blue = np.asarray(self.image).mean((0, 1)).round().astype(int).tolist()
-        for row, column in pairs("patches", patches, "row and column", QueryError):
-            if not (0 <= row < rows and 0 <= column < columns):
-                raise QueryError(f"patch {(row, column)}: this picture has (0, 0) to ({rows - 1}, {columns - 1})")
-            left, top, right, bottom = map(round, geometry.patch_rectangle(row, column, rows, columns))
-            image.paste((red, green, blue), (left, top, right, bottom))
-        return image
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -97,6 +80,25 @@ class PictureGrid:
         across, down = self._axes
         boxes = self.tokens.boxes.double()
         return _overlaps(boxes[:, 1], boxes[:, 3], *down), _overlaps(boxes[:, 0], boxes[:, 2], *across)
+
+
+def painted(
+    picture: Image.Image, shape: Sequence[int], box: tuple[float, float, float, float], cells: Sequence[tuple[int, int]]
+) -> Image.Image:
+    """A picture with cells ``(row, column)`` of a grid in its mean colour.
+
+    Raises:
+        QueryError: there is no such cell.
+    """
+    found, (rows, columns) = picture.copy(), shape
+    geometry = Geometry(*picture.size, box, rows, columns)
+    red, green, blue = np.asarray(picture).mean((0, 1)).round().astype(int).tolist()
+    for row, column in cells:
+        if not (0 <= row < rows and 0 <= column < columns):
+            raise QueryError(f"patch {(row, column)}: this picture has (0, 0) to ({rows - 1}, {columns - 1})")
+        left, top, right, bottom = map(round, geometry.patch_rectangle(row, column, rows, columns))
+        found.paste((red, green, blue), (left, top, right, bottom))
+    return found
 
 
 def _cells(low: torch.Tensor, high: torch.Tensor) -> tuple[float, float, int] | None:

@@ -39,7 +39,8 @@ class KeptCalls(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = kwargs or {}
         if function is not F.scaled_dot_product_attention or self.skipped:
-            self.skipped -= function is F.scaled_dot_product_attention
+            # nn.MultiheadAttention hides the kernel in a function of its own.
+            self.skipped -= function in (F.scaled_dot_product_attention, F.multi_head_attention_forward)
             return function(*args, **given)
         torch.set_grad_enabled(self.needs_gradients)
         output = function(*args, **given)

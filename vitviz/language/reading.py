@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -15,41 +15,63 @@ class Reading:
     Args:
         layer: from 0, among those that read the picture.
         head: from 0.
-        bits: how much the place where it looks tells of the word that is written: the mutual information of both, times
-            the share.
-        share: of its attention that lies on the picture, in the mean of all words.
+        bits: how much the place where it looks tells of the token that is written: the mutual information of both,
+            times the share.
+        share: of its attention that lies on the picture, in the mean of all tokens.
+        ahead: whether it looks where the other heads look one token later (1) or looked one token before (0); ½ for
+            neither.
     """
 
     layer: int
     head: int
     bits: float
     share: float
+    ahead: float
 
 
-def rank_heads(rows: Sequence[torch.Tensor]) -> list[Reading]:
-    """All heads, the one that reads most first.
+def rank_heads(layers: int, rows: Callable[[int], torch.Tensor]) -> list[Reading]:
+    """All heads, the one that reads most first: by ``bits · ahead``, and of equal ones by the share.
 
-    A head that reads looks elsewhere for another word. So it is ranked by the mutual information of word and place,
-    ``H(mean of words) − mean of H(word)`` of its attention on the picture, where H is the entropy, times the share of
-    its attention that lies on the picture. A head that looks at the same place whatever is written, such as a sink, and
-    one that looks everywhere have 0. Heads of equal information, such as all of one word, are ranked by that share.
+    A head that reads looks elsewhere for another token. The mutual information of token and place is
+    ``H(mean of tokens) − mean of H(token)`` of its attention on the picture, where H is the entropy. A head that looks
+    at the same place whatever is written, such as a sink, and one that looks everywhere have 0.
+
+    Some heads look at what was read *last*, and their places differ as much. They follow: where they look more than in
+    their mean, the others did so one token before. A head that reads what is written next leads.
 
     Args:
-        rows: for each word ``"layer head token"``, the attention on the picture's tokens.
+        layers: number of layers.
+        rows: of a layer, ``"token head place"``, the attention on the picture's tokens.
     """
-    attention = torch.stack(list(rows)).double()
+    found = []
+    for layer in range(layers):
+        parts, share = _parts(rows(layer))
+        bits = ((_entropy(parts.mean(0)) - _entropy(parts).mean(0)) * share).clamp(min=0)
+        found.append((bits, share, torch.einsum("h, tha -> ta", bits, _excess(parts))))
+    total = torch.cat([bits for bits, *_ in found]).sum().clamp(min=1e-30)
+    everyone = torch.stack([excess for *_, excess in found]).sum(0) / total
+    readings = []
+    for layer, (bits, share, _) in enumerate(found):
+        own = _excess(_parts(rows(layer))[0])
+        later = torch.minimum(own[:-1], everyone[1:, None]).sum((0, 2))
+        earlier = torch.minimum(own[1:], everyone[:-1, None]).sum((0, 2))
+        ahead = (later + 1e-12) / (later + earlier + 2e-12)
+        numbers = torch.stack([bits, share, ahead], -1).tolist()
+        readings += [Reading(layer, head, *each) for head, each in enumerate(numbers)]
+    return sorted(readings, key=lambda each: (-each.bits * each.ahead, -each.share))
+
+
+def _parts(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The attention as parts of what lies on the picture, and the mean share that does: ``"head"``."""
+    attention = rows.double()
     shares = attention.sum(-1)
-    parts = attention / shares.clamp(min=1e-30)[..., None]
-    share = shares.mean(0)
-    bits = ((_entropy(parts.mean(0)) - _entropy(parts).mean(0)) * share).clamp(min=0)
-    readings = [
-        Reading(layer, head, *numbers)
-        for layer, heads in enumerate(torch.stack([bits, share], -1).tolist())
-        for head, numbers in enumerate(heads)
-    ]
-    return sorted(readings, key=lambda each: (-each.bits, -each.share))
+    return attention / shares.clamp(min=1e-30)[..., None], shares.mean(0)
+
+
+def _excess(parts: torch.Tensor) -> torch.Tensor:
+    return (parts - parts.mean(0)).clamp(min=0)
 
 
 def _entropy(parts: torch.Tensor) -> torch.Tensor:
-    """In bits, of ``"… token"``."""
+    """In bits, of ``"… place"``."""
     return -(parts * parts.clamp(min=1e-30).log2()).sum(-1)

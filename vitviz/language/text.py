@@ -22,35 +22,31 @@ SPACELESS = ("CJK", "IDEOGRAPHIC", "FULLWIDTH", "HIRAGANA", "KATAKANA", "THAI", 
 
 
 @dataclass(frozen=True)
-class Token:
-    """One token of an answer.
-
-    Args:
-        text: what it adds to the text.
-        number: of the token in the network's vocabulary.
-        probability: that the network gave it, before any rules of writing.
-        alternatives: the likeliest tokens in its place, with their probabilities.
-    """
-
-    text: str
-    number: int
-    probability: float
-    alternatives: tuple[tuple[str, float], ...]
-
-
-@dataclass(frozen=True)
 class Word:
     """One word of an answer.
 
     Args:
         text: of its tokens.
         steps: places of its tokens among those of the answer.
-        probability: the product of its tokens'.
+        probability: the product of its tokens', which the network gave them before any rules of writing.
     """
 
     text: str
     steps: tuple[int, ...]
     probability: float
+
+
+@dataclass(frozen=True)
+class Token(Word):
+    """One token of an answer: what it adds to the text, and what else might stand there.
+
+    Args:
+        number: of the token in the network's vocabulary.
+        alternatives: the likeliest tokens in its place, with their probabilities.
+    """
+
+    number: int
+    alternatives: tuple[tuple[str, float], ...]
 
 
 def tokens_of(generation: Generation, tokenizer: Any) -> tuple[Token, ...]:
@@ -61,8 +57,9 @@ def tokens_of(generation: Generation, tokenizer: Any) -> tuple[Token, ...]:
     return tuple(
         Token(
             piece,
-            number,
+            (step,),
             float(probabilities[step, number]),
+            number,
             tuple((token_text(other, tokenizer), p) for other, p in zip(others.tolist(), likely.tolist(), strict=True)),
         )
         for step, (piece, number, others, likely) in enumerate(
