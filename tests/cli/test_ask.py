@@ -56,9 +56,12 @@ def test_all_words_are_in_json_and_the_picture_says_how_many_it_shows(
     monkeypatch.setattr(asking, "MAX_PANELS", 2)
     names = list[str]()
 
-    def figure(maps: Any, names_given: Any = names, *, names: Any) -> Any:
+    def figure(maps: Any, style: Any, names_given: Any = names, *, names: Any) -> Any:
         names_given.extend(names)
-        return panels.figure(maps, names=names)
+        # One scale for all words.
+        assert style.scale.ends[1] >= max(each.scale(style).ends[1] for each in maps)
+        assert len({each.scale(style) for each in maps}) == 1
+        return panels.figure(maps, style, names=names)
 
     monkeypatch.setattr(asking, "figure", figure)
     options = ["--model", str(folder), "--text", "a cat is", "--device", "cpu", "--json"]

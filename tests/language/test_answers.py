@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import re
 from contextlib import nullcontext
 from dataclasses import replace
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,9 @@ from tests.language.families import make
 from tests.reference_packages import transformers as hf
 from tests.support.comparison import closeness
 from vitviz import Answer, ConfigError, ImageError, MethodError, QueryError
+from vitviz.errors.number_text import percent
 from vitviz.language import answers
+from vitviz.language.cell import one_scale
 from vitviz.language.passes import KeptCalls
 from vitviz.language.reading import rank_heads
 from vitviz.language.text import Token, find_word, words_of
@@ -80,12 +85,13 @@ def test_of_scripts_without_spaces_each_token_is_a_word() -> None:
 
 
 def test_one_token_stands_for_itself(answer: Answer) -> None:
-    close(answer.attention(answer.tokens[1], 1, 2).values, answer.attention("cat", 1, 2).values)
+    of_several = replace(answer, words=(replace(answer.words[1], steps=(1, 2)),))
+    close(of_several.attention(answer.tokens[1], 1, 2).values, answer.attention("cat", 1, 2).values)
     assert "while it wrote 'cat'" in answer.attention(answer.tokens[1]).description
-    with pytest.raises(QueryError, match="a Token: this answer has words 0 to 4"):
+    with pytest.raises(QueryError, match="a Token: expected its text, or its place: this answer has words 0 to 4"):
         answer.attention(replace(answer.tokens[1], steps=(2,)))
     # Of another answer, whose text stands elsewhere.
-    with pytest.raises(QueryError, match="a Word: this answer has words 0 to 4"):
+    with pytest.raises(QueryError, match="a Word: expected its text, or its place: this answer has words 0 to 4"):
         answer.attention(replace(answer.words[1], text="dog"))
 
 
@@ -161,6 +167,18 @@ def test_what_there_is_not_is_refused(answer: Answer, name: str) -> None:
         answer.attention(0, **{"layer": 0, name: 9})
     with pytest.raises(MethodError, match="of which layer"):
         answer.attention(0, head=1)
+
+
+def test_a_notebook_shows_the_words_and_the_map_of_the_one_under_the_pointer(answer: Answer) -> None:
+    html = answer._repr_html_()
+    images = [base64.b64decode(each) for each in re.findall(r'src="data:image/jpeg;base64,([^"]+)"', html)]
+    assert [each.partition("<")[0] for each in re.findall(r"<span [^>]*>([^<]*)", html)] == TEXT.split()
+    assert {Image.open(BytesIO(each)).size for each in images} == {(420, 291)} and len(set(images)) == 6
+    assert f'title="{percent(answer.words[1].probability)} probable. Attention while it wrote &#x27;cat&#x27;' in html
+    # Another word has the same colours for the same values.
+    maps = [answer.attention(word) for word in answer.words]
+    style = one_scale(maps)
+    assert len({each.scale(style) for each in maps}) == 1 < len({each.scale() for each in maps})
 
 
 # Second passes.

@@ -20,7 +20,7 @@ MOST = {
     "evaluation": 710,
     "features": 280,
     "images": 1010,
-    "language": 670,
+    "language": 710,
     "metrics": 250,
     "models": 2660,
     "system": 140,

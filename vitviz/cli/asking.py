@@ -12,6 +12,7 @@ from vitviz.errors.extras import optional
 from vitviz.errors.kinds import ConfigError
 from vitviz.errors.number_text import percent
 from vitviz.language import ask
+from vitviz.language.cell import one_scale
 from vitviz.models.watched.outputs import module_errors
 from vitviz.visualization.captioned import png
 from vitviz.visualization.panels import MAX_PANELS, figure
@@ -55,7 +56,7 @@ def run(
         names = [f"{word.text} ({percent(word.probability)})" for word in words[:MAX_PANELS]]
         part = f": {len(names)} of {len(answer.words)} words" if len(names) < len(answer.words) else ""
         names[-1] += part
-        panels = figure(maps[:MAX_PANELS], names=names)
+        panels = figure(maps[:MAX_PANELS], one_scale(maps[:MAX_PANELS]), names=names)
         save_as(output, lambda: Image.open(BytesIO(png(panels))).convert("RGB"), lambda: panels)
         note(f"written to {output}{part}")
 

@@ -28,7 +28,8 @@ def ask_command() -> Command:
             "--map",
             choices=WORD_MAPS,
             default=WORD_MAPS[0],
-            help="attention of the head that reads most, or relevance or rollout of all layers (default: %(default)s)",
+            help="attention of the head that reads most, relevance or rollout of all layers, or hiding of squares of "
+            "the image (default: %(default)s)",
         ),
         option("--text", default=None, help="what it has to write, in place of its own answer"),
         option(

@@ -13,20 +13,21 @@ import torch
 from PIL import Image
 
 from vitviz.attention.token_map import TokenMap
-from vitviz.errors.arguments import instance, integer, integer_or_none, named_arguments, pairs
+from vitviz.errors.arguments import instance, integer, named_arguments, pairs
 from vitviz.errors.arguments import word as one_of
 from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import MethodError, QueryError
 from vitviz.errors.messages import describe, quote
 from vitviz.errors.number_text import percent
 from vitviz.images.geometry import Geometry
+from vitviz.language.cell import cell_html
 from vitviz.language.generation import generate
 from vitviz.language.maps import PictureGrid, painted
 from vitviz.language.passes import flow
 from vitviz.language.prompts import Prompt
 from vitviz.language.reading import Reading, rank_heads
 from vitviz.language.record import Layer
-from vitviz.language.text import Token, Word, find_word, token_text
+from vitviz.language.text import Token, Word, find_word, place_of, token_text
 from vitviz.models.watched.replay import TOLERANCES
 from vitviz.models.watched.state import dtype_of
 from vitviz.progress import Progress, shown_bar
@@ -79,6 +80,10 @@ class Answer(AttributeAdvice):
     def __repr__(self) -> str:
         return f"Answer({self.text!r}, {len(self.words)} words, {len(self.layers)} layers that read the picture)"
 
+    def _repr_html_(self) -> str:
+        """The HTML that a notebook shows."""
+        return cell_html(self)
+
     @named_arguments(QueryError)
     def weights(self, word: AnyWord, layer: int) -> torch.Tensor:
         """The attention of one layer while a word was written, ``"head token"``, in the mean of the word's tokens.
@@ -96,7 +101,7 @@ class Answer(AttributeAdvice):
         found, steps = self.layers[self._layer(layer)], self._word(word).steps
         rows = [torch.nn.functional.pad(found.weights(step), (found.offset(step), 0)) for step in steps]
         # Later tokens did not exist yet.
-        return torch.nn.utils.rnn.pad_sequence([row.T for row in rows]).mean(1).T
+        return torch.nn.utils.rnn.pad_sequence([row.T for row in rows]).mean(1).T.cpu()
 
     @named_arguments(QueryError)
     def shares(self, word: AnyWord) -> torch.Tensor:
@@ -105,7 +110,7 @@ class Answer(AttributeAdvice):
         Raises:
             QueryError: there is no such word.
         """
-        return torch.stack([self._on_picture(word, number).sum(-1) for number in range(len(self.grids))]).sum(0)
+        return torch.stack([self.weights(word, each)[:, self._index].sum(-1) for each in range(len(self.layers))])
 
     @cached_property
     def ranking(self) -> list[Reading]:
@@ -114,10 +119,9 @@ class Answer(AttributeAdvice):
         A single token cannot tell a head that reads from one that always looks there: then by the share of their
         attention that lies on the pictures.
         """
-        index, steps = torch.cat([grid.tokens.index for grid in self.grids]), range(len(self.tokens))
         return rank_heads(
             len(self.layers),
-            lambda layer: torch.stack([self.weights(self.tokens[step], layer)[:, index] for step in steps]),
+            lambda layer: torch.stack([self.weights(token, layer)[:, self._index] for token in self.tokens]),
         )
 
     @named_arguments(MethodError)
@@ -154,32 +158,32 @@ class Answer(AttributeAdvice):
             ConfigError: ``relative_to`` is no answer.
             MethodError: ``of`` is none of these, or the other answer is about other pictures or of another network.
         """
-        found, whole = self._word(word), one_of("of", of, WHOLES)
+        found, whole, grid, why = self._word(word), one_of("of", of, WHOLES), self.grids[self._picture(picture)], ""
         if layer is None:
-            best, count = self.ranking[0], len(self.ranking)
             if head is not None:
                 raise MethodError(f"head = {describe(head)}: of which layer? expected layer=…, too")
+            best, count = self.ranking[0], len(self.ranking)
             layer, head = best.layer, best.head
-            which = f"layer {layer}, head {head}, " + (
-                f"which reads most of the picture of {count} heads"
+            why = (
+                f", which reads most of the picture of {count} heads"
                 if best.bits > 0
-                else f"of {count} heads the one with most attention on the picture (one token cannot tell whether it "
+                else f", of {count} heads the one with most attention on the picture (one token cannot tell whether it "
                 "always looks there)"
             )
-        else:
-            layer = self._layer(layer)
-            which = f"layer {layer}, " + ("mean of all heads" if head is None else f"head {self._head(layer, head)}")
-        heads = slice(None) if head is None else slice(head := self._head(layer, head), head + 1)
-        row = self._on_picture(found, self._picture(picture))[layer, heads].mean(0)
-        grid, share = self.grids[picture], float(row.sum())
-        cells, unit, quantity = grid.cells(row), "shares of all that it read", "share of the attention"
+        layer = self._layer(layer)
+        heads = slice(None) if head is None else [place_of("head", head, self.layers[layer].heads, "this layer has")]
+        which = f"layer {layer}, " + ("mean of all heads" if isinstance(heads, slice) else f"head {heads[0]}") + why
+        row = self.weights(word, layer)[heads][:, grid.tokens.index].mean(0)
+        cells, share = grid.cells(row), float(row.sum())
+        unit, quantity = "shares of all that it read", "share of the attention"
         if relative_to is not None:
             general = instance("relative_to", relative_to, Answer, "vitviz.ask(…)")
             if whole != "picture":
                 raise MethodError(f"relative_to: of={whole!r} is for maps that are not divided; expected one of both")
-            if general._layout != self._layout:
+            if general.prompt.model is not self.prompt.model or general.prompt.pictures != self.prompt.pictures:
                 raise MethodError("relative_to: an answer about other pictures or of another network")
-            other = general._on_picture(general.tokens[0], picture)[layer, heads].mean(0)
+            index = general.grids[picture].tokens.index
+            other = general.weights(general.tokens[0], layer)[heads][:, index].mean(0)
             cells = cells / grid.cells(other.clamp(min=LEAST_SHARE / general.layers[layer].prompt)).clamp(min=1e-30)
             unit, quantity = f"times that of {quote(general.prompt.question)}", "relative attention"
         elif whole == "picture":
@@ -191,11 +195,6 @@ class Answer(AttributeAdvice):
             f"Attention while it wrote {found.text!r}, {which}: {unit}; {percent(share)} of this attention lies on "
             f"{shown}",
         )
-
-    @property
-    def _layout(self) -> Any:
-        """Heads of each layer, and the parts of each picture that tokens stand for."""
-        return [layer.heads for layer in self.layers], [grid.tokens.boxes.tolist() for grid in self.grids]
 
     @named_arguments(MethodError)
     def rollout(self, word: AnyWord, *, picture: int = 0) -> Heatmap:
@@ -320,19 +319,18 @@ class Answer(AttributeAdvice):
         def measure(picture: int, shape: Any, box: Any, cells: Any) -> torch.Tensor:
             pictures = list(self.prompt.pictures)
             pictures[picture] = painted(pictures[picture], shape, box, cells)
-            return self._likely(self._written(pictures))[0]
+            return self._again(pictures)[0]
 
         return measure
 
     @cached_property
     def _whole(self) -> torch.Tensor:
-        """What the network says of its tokens in a second pass."""
-        return self._likely(self._written(self.prompt.pictures))
+        return self._again(self.prompt.pictures)
 
-    def _written(self, pictures: Sequence[Image.Image]) -> torch.Tensor:
-        """The logits of the same text, with other pictures."""
+    def _again(self, pictures: Sequence[Image.Image]) -> torch.Tensor:
+        """What the network says of its tokens with other pictures, as :meth:`_likely`."""
         prompt, ids = self.prompt, [token.number for token in self.tokens]
-        return generate(prompt.model.module, prompt.moved(prompt.inputs(pictures)), 0, ids).logits
+        return self._likely(generate(prompt.model.module, prompt.moved(prompt.inputs(pictures)), 0, ids).logits)
 
     def _likely(self, logits: torch.Tensor) -> torch.Tensor:
         """``"2 step"``: the logarithm of each token's probability, and the largest logit."""
@@ -363,10 +361,10 @@ class Answer(AttributeAdvice):
                 "computed"
             )
 
-    def _on_picture(self, word: AnyWord, picture: int) -> torch.Tensor:
-        """The attention on the tokens of a picture, ``"layer head token"``."""
-        index, layers = self.grids[picture].tokens.index, range(len(self.layers))
-        return torch.stack([self.weights(word, layer).cpu()[:, index] for layer in layers])
+    @property
+    def _index(self) -> torch.Tensor:
+        """Numbers of the tokens of all pictures."""
+        return torch.cat([grid.tokens.index for grid in self.grids])
 
     def _word(self, word: AnyWord) -> Word:
         """A word by its place or its text, or itself; or a token."""
@@ -375,17 +373,7 @@ class Answer(AttributeAdvice):
         return find_word(self.words, word)
 
     def _layer(self, layer: Any) -> int:
-        return _place("layer", layer, len(self.layers), "this network reads the picture in")
-
-    def _head(self, layer: int, head: Any) -> int:
-        return _place("head", head, self.layers[layer].heads, "this layer has")
+        return place_of("layer", layer, len(self.layers), "this network reads the picture in")
 
     def _picture(self, picture: Any) -> int:
-        return _place("picture", picture, len(self.grids), "it was shown")
-
-
-def _place(name: str, value: Any, count: int, has: str) -> int:
-    number = integer_or_none(value)
-    if number is None or not -count <= number < count:
-        raise QueryError(f"{name} {describe(value)}: {has} {name}s 0 to {count - 1}, or from -{count} to -1")
-    return number % count
+        return place_of("picture", picture, len(self.grids), "it was shown")

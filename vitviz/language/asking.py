@@ -104,8 +104,6 @@ def _record(
         # Which calls are the decoder's is known by the second step.
         again, recorder = run(generation.ids * 2)
         generation = Generation(generation.ids, again.logits[:1])
-    if not recorder.layers:
-        raise ConfigError("no attention was seen while it wrote: it has none, or a kernel that is not read")
     _check_count(module, len(recorder.layers))
     return generation, recorder
 

@@ -48,8 +48,6 @@ class PictureInputs:
         plain = [[Image.new("RGB", each.size, (level,) * 3) for each in prompt.pictures] for level in (0, 255)]
         black, white = (tree_flatten(prompt.inputs(pictures))[0] for pictures in plain)
         numbers = [place for place, leaf in enumerate(leaves) if torch.is_tensor(leaf) and leaf.is_floating_point()]
-        if len(leaves) != len(black) or any(leaves[place].shape != black[place].shape for place in numbers):
-            raise ConfigError("the shapes of its inputs depend on what the picture shows; expected on its size alone")
         places = tuple(each for each in numbers if not torch.equal(black[each], white[each]))
         if not places:
             raise ConfigError("its inputs are the same for black and for white: it is shown no picture")
@@ -78,22 +76,14 @@ class PictureInputs:
         return dict(tree_unflatten(leaves, self.structure))
 
 
-@dataclass(frozen=True, eq=False)
-class Coordinates:
-    """Where the sampled numbers of an input come from in one picture.
+def measure_coordinates(
+    prompt: Prompt, inputs: PictureInputs, picture: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Where the sampled numbers of an input come from in one picture, while the other ones stay.
 
-    Args:
-        x, y: ``"number"``, in pixels of the picture from its top left corner.
-        is_painted: ``"number"``, whether it is of this picture, and not padding or of another one.
-    """
-
-    x: torch.Tensor
-    y: torch.Tensor
-    is_painted: torch.Tensor
-
-
-def measure_coordinates(prompt: Prompt, inputs: PictureInputs, picture: int) -> Coordinates:
-    """The coordinates of one picture, while the other ones stay.
+    Returns:
+        x and y in pixels from the top left corner, and whether each number is of this picture, and not padding or of
+        another one; each ``"number"``.
 
     Raises:
         ConfigError: the processor does more than to resize, cut and scale.
@@ -124,4 +114,4 @@ def measure_coordinates(prompt: Prompt, inputs: PictureInputs, picture: int) -> 
             total += read(255 * np.clip((centres - start) / size, 0, 1)).sub_(black).div_(reach).mul_(size)
         return total
 
-    return Coordinates(axis(width, (1, -1)), axis(height, (-1, 1)), is_painted)
+    return axis(width, (1, -1)), axis(height, (-1, 1)), is_painted

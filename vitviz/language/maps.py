@@ -103,11 +103,8 @@ def painted(
 
 def _cells(low: torch.Tensor, high: torch.Tensor) -> tuple[float, float, int] | None:
     """Where equal cells begin and end along an axis, and their number, if parts from ``low`` to ``high`` are these."""
-    side = float((high - low).median())
     start, stop = float(low.min()), float(high.max())
-    count = max(1, round((stop - start) / side)) if side > 0 else 0
-    if not count:
-        return None
+    count = max(1, round((stop - start) / max(1e-3, float((high - low).median()))))
     cell = (stop - start) / count
     number = ((low + high) / 2 - start).div(cell).floor().clamp(0, count - 1)
     off = torch.stack([low - (start + number * cell), high - (start + (number + 1) * cell)]).abs()
@@ -119,9 +116,7 @@ def _overlaps(low: torch.Tensor, high: torch.Tensor, start: float, stop: float, 
     cell = (stop - start) / count
     # What is measured lies off the edges of cells by a fraction of a pixel.
     low, high = (((each - start) / cell).clamp(0, count) for each in (low, high))
-    snapped = [torch.where((each - each.round()).abs() <= OFF_GRID, each.round(), each) for each in (low, high)]
-    is_part = snapped[1] > snapped[0]
-    low, high = (torch.where(is_part, snap, each) for snap, each in zip(snapped, (low, high), strict=True))
+    low, high = (torch.where((each - each.round()).abs() <= OFF_GRID, each.round(), each) for each in (low, high))
     edges = torch.arange(count, dtype=low.dtype)
     shares = (torch.minimum(high[:, None], edges + 1) - torch.maximum(low[:, None], edges)).clamp(min=0)
     total = shares.sum(1, keepdim=True)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from vitviz.errors.kinds import ConfigError
-from vitviz.language.coordinates import Coordinates, PictureInputs, measure_coordinates
+from vitviz.language.coordinates import PictureInputs, measure_coordinates
 from vitviz.language.generation import generate
 from vitviz.language.prompts import Prompt
 from vitviz.models.watched.attention import Attention, operands_of
@@ -61,7 +61,7 @@ def measure_places(prompt: Prompt, inputs: PictureInputs, call: int) -> list[Tok
     owner, is_owned = _owners(*_program(prompt, inputs, call), inputs)
     coordinates = (measure_coordinates(prompt, inputs, number) for number in range(len(prompt.pictures)))
     pairs = zip(coordinates, prompt.pictures, strict=True)
-    return [_boxes(owner, is_owned & each.is_painted, each, picture.size) for each, picture in pairs]
+    return [_boxes(owner, is_owned & is_painted, (x, y), picture.size) for (x, y, is_painted), picture in pairs]
 
 
 def _program(prompt: Prompt, inputs: PictureInputs, call: int) -> tuple[Program, list[Attention]]:
@@ -132,19 +132,19 @@ def _owners(
     is_reached, owner = read != 0, (read & (1 << digits) - 1).clamp_(max=len(codes) - 1)
     is_shared = codes.int()[owner] != read
     share = float((is_reached & is_shared).sum() / is_reached.sum().clamp(min=1))
-    if not bool(is_reached.any()):
-        raise ConfigError(QUERY_TOKENS)
     if share:
         raise ConfigError(f"{share:.0%} of its input leads to several tokens at once, as where convolutions overlap")
     return owner, is_reached
 
 
-def _boxes(owner: torch.Tensor, is_used: torch.Tensor, coordinates: Coordinates, size: tuple[int, int]) -> TokenBoxes:
+def _boxes(
+    owner: torch.Tensor, is_used: torch.Tensor, places: Sequence[torch.Tensor], size: tuple[int, int]
+) -> TokenBoxes:
     index, at = owner[is_used].long().unique(return_inverse=True)
     if not len(index):
         raise ConfigError(QUERY_TOKENS)
     edges = []
-    for values, length in ((coordinates.x[is_used], size[0]), (coordinates.y[is_used], size[1])):
+    for values, length in zip([each[is_used] for each in places], size, strict=True):
         start = values.new_zeros(len(index))
         low, high = (start.scatter_reduce(0, at, values, how, include_self=False) for how in ("amin", "amax"))
         mean = start.scatter_reduce(0, at, values, "mean", include_self=False)

@@ -68,8 +68,6 @@ class Layer:
 
     def add(self, step: int, call: AttentionCall) -> None:
         """Keep the query of one token, and the keys in place of those of the step before."""
-        if len(call.queries) > 1:
-            raise ConfigError(f"{len(call.queries)} sequences are written at once; expected one")
         checked_weights(call)
         keys = call.keys[0]
         # For one token, they may be repeated for the heads of a group or not, from step to step.
@@ -140,10 +138,8 @@ class Recorder:
         if self._step == 0:
             self._first.append(_FirstCall.of(call, self.first_queries))
             return
-        if self._step == 1:
-            self.layers.append(Layer())
         if self._place == len(self.layers):
-            raise ConfigError(f"step {self._step} has more calls of attention than the second, {self._place}")
+            self.layers.append(Layer())
         self.layers[self._place].add(self._step, call)
         self._place += 1
 
@@ -153,15 +149,16 @@ class Recorder:
         Raises:
             ConfigError: they are not those of the step before.
         """
+        count = len(self.layers)
         if self._step == 1:
-            count, self.first_calls = len(self.layers), len(self._first)
+            self.first_calls = len(self._first)
             pairs = zip(self.layers, self._first[self.first_calls - count :], strict=False)
             if not 0 < count <= self.first_calls or not all([layer.begin(first) for layer, first in pairs]):
                 found = f"{count} calls of attention, after {self.first_calls} in the first"
                 raise ConfigError(f"its second step has {found}; expected the decoder's, in both")
             self._first.clear()
-        if self._step > 1 and self._place < len(self.layers):
-            raise ConfigError(f"step {self._step} has {self._place} calls of attention; expected {len(self.layers)}")
+        if self._place < count or any(not each.prompt for each in self.layers):
+            raise ConfigError(f"step {self._step} has {self._place} calls of attention; expected as many as the second")
         self._step, self._place = self._step + 1, 0
 
 

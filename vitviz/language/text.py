@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from vitviz.errors.arguments import integer_or_none
 from vitviz.errors.kinds import QueryError
 from vitviz.errors.messages import describe, did_you_mean, several
 from vitviz.language.generation import Generation
@@ -123,9 +124,19 @@ def find_word(words: Sequence[Word], word: Any) -> Word:
             else f"expected one of {several(legal, 20)}{did_you_mean(word, legal)}"
         )
         raise QueryError(f"word {word!r}: {reason}")
-    if isinstance(word, int) and not isinstance(word, bool) and -len(words) <= word < len(words):
-        return words[word]
-    raise QueryError(f"word {describe(word)}: this answer has words 0 to {len(words) - 1}, or their texts")
+    return words[place_of("word", word, len(words), "expected its text, or its place: this answer has")]
+
+
+def place_of(name: str, value: Any, count: int, has: str) -> int:
+    """The place of one of several things, from 0, by a number that may count from the end.
+
+    Raises:
+        QueryError: there is none.
+    """
+    number = integer_or_none(value)
+    if number is None or not -count <= number < count:
+        raise QueryError(f"{name} {describe(value)}: {has} {name}s 0 to {count - 1}, or from -{count} to -1")
+    return number % count
 
 
 def token_text(number: int, tokenizer: Any) -> str:
