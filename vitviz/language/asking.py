@@ -91,11 +91,11 @@ def _record(
     prompt: Prompt, inputs: PictureInputs, limit: int, ids: Sequence[int] | None
 ) -> tuple[Generation, Recorder]:
     """What the network writes, and its attention."""
-    module, given = prompt.model.module, prompt.moved(inputs.inputs(inputs.flat))
+    module: Any = prompt.model.module
+    given = prompt.moved(inputs.inputs(inputs.flat))
 
     def run(ids: Sequence[int] | None) -> tuple[Generation, Recorder]:
-        is_encoder_decoder = getattr(getattr(module, "config", None), "is_encoder_decoder", False)
-        recorder = Recorder(MAX_QUERIES if is_encoder_decoder else 1)
+        recorder = Recorder(MAX_QUERIES if module.config.is_encoder_decoder else 1)
         with attention_calls(recorder.add, slice(-MAX_QUERIES, None)):
             return generate(module, given, limit, ids, recorder.end_step), recorder
 
@@ -104,22 +104,12 @@ def _record(
         # Which calls are the decoder's is known by the second step.
         again, recorder = run(generation.ids * 2)
         generation = Generation(generation.ids, again.logits[:1])
-    _check_count(module, len(recorder.layers))
-    return generation, recorder
-
-
-def _check_count(module: Any, calls: int) -> None:
-    """Refuse a decoder of which some layers do not attend.
-
-    Raises:
-        ConfigError: there are fewer calls of attention than layers.
-    """
-    config = getattr(module, "config", None)
-    text = config.get_text_config(decoder=True) if config is not None else None
-    stated = (getattr(text, name, None) for name in ("decoder_layers", "num_hidden_layers"))
-    layers = next((count for count in stated if count), None)
-    if layers is not None and calls not in (layers, 2 * layers):
+    # Layers that pass on what they read in another way are no calls; cross-attention is a second one.
+    text, calls = module.config.get_text_config(decoder=True), len(recorder.layers)
+    layers: int = getattr(text, "decoder_layers", 0) or getattr(text, "num_hidden_layers", calls)
+    if calls not in (layers, 2 * layers):
         raise ConfigError(
             f"attention was seen in {calls} places of its {layers} layers: the others pass on what they read in "
             "another way; expected one that decodes with attention alone"
         )
+    return generation, recorder

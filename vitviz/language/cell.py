@@ -40,9 +40,9 @@ def cell_html(answer: Answer) -> str:
         spans.append(
             f'<span tabindex="0" title="{escape(title)}">{escape(word.text)}{_img(heatmap.overlay(style))}</span>'
         )
+    spans += ["…"] * (len(words) < len(answer.words))
     picture = _img(maps[0].image if maps else answer.prompt.pictures[0])
-    more = " …" if len(words) < len(answer.words) else ""
-    return f'{STYLE}<div class="vitviz-words">{picture}<p>{" ".join(spans)}{more}</p></div>'
+    return f'{STYLE}<div class="vitviz-words">{picture}<p>{" ".join(spans)}</p></div>'
 
 
 def one_scale(maps: Sequence[Heatmap]) -> Style:
