@@ -24,6 +24,11 @@ def misbehave(ask: Any, kind: str, *arguments: Any) -> Iterator[Any]:
     if kind == "spin":
         while True:
             pass
+    while kind == "spin in parts":
+        end = time.process_time() + 0.2
+        while time.process_time() < end:
+            pass
+        yield {}, b""
     if kind == "sleep":
         time.sleep(1000)
     if kind == "allocate":

@@ -140,8 +140,6 @@ def outcome(worker: Worker, kind: str, *arguments: Any, limits: Limits = SMALL) 
             "ImageError: file.png: opening it takes more than 0.3 seconds of a processor",
         ),
         # short: as above.
-        ("spin", (), {"total_cpu_seconds": 1}, "a processor; expected a file that takes less (over a limit)"),
-        # short: as above.
         ("sleep", (), {"wall_seconds": 2.0}, "ImageError: file.png: opening it takes more than 2 seconds"),
         ("allocate", (), {}, "ImageError: file.png: opening it takes more than 268,435,456 bytes of memory"),
         ("allocate a tensor", (), {}, "ImageError: file.png: opening it takes more than 268,435,456 bytes of memory"),
@@ -163,6 +161,24 @@ def test_a_child_beyond_its_limits_is_one_sentence_and_leaves_nothing(
     with light.child(MISBEHAVE, [], ["answer"], SMALL, ImageError, "file.png") as child:
         child.part()
         assert [child.part(number)[0] for number in (1, 2)] == [{"twice": 2}, {"twice": 4}]
+
+
+def test_a_processor_is_counted_over_all_parts(light: Worker) -> None:
+    # short: a child that has had more than that is ended.
+    limits = replace(SMALL, cpu_seconds=0.5)
+    with (
+        pytest.raises(ImageError, match=r"more than 0\.5 seconds of a processor"),
+        light.child(MISBEHAVE, [], ["spin in parts"], limits, ImageError, "file.png") as child,
+    ):
+        for _ in range(4):
+            child.part()
+
+
+@pytest.mark.skipif(not IS_LINUX, reason="of Linux alone")
+def test_where_memory_ends_a_child_ends_rather_than_the_app(light: Worker) -> None:
+    with light.child(MISBEHAVE, [], ["sleep"], SMALL, ImageError, "x") as child:
+        pid = child.part()[0]["pid"]
+        assert Path(f"/proc/{pid}/oom_score_adj").read_text() == "1000\n"
 
 
 @pytest.mark.skipif(not IS_LINUX, reason="of Linux alone")

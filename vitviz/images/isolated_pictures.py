@@ -18,7 +18,7 @@ from PIL import Image
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import legible
 from vitviz.images.colours import ColorProfile
-from vitviz.images.decoding import JPEG_START, heif_formats
+from vitviz.images.decoding import heif_formats
 from vitviz.images.encoded import encoded
 from vitviz.images.geometry import Geometry
 from vitviz.images.image_facts import ImageFacts
@@ -26,7 +26,7 @@ from vitviz.images.kinds import FORMATS, HAS_AVIF, HEIC, MAX_PIXELS, kind_of, st
 from vitviz.images.opening import UnopenedImage, open_image, opened_file
 from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing
 from vitviz.images.sources import ValueRange
-from vitviz.system.strangers import CHILD_SECONDS, MAX_SCANS, PICTURE_BYTES, PICTURE_SECONDS
+from vitviz.system.strangers import CHILD_SECONDS, PICTURE_BYTES, PICTURE_SECONDS
 from vitviz.worker import Child, Limits, Worker
 
 Parts = Iterator[tuple[dict[str, Any], Any]]
@@ -35,8 +35,6 @@ Ask = Callable[[], Any]
 """Returns the next question of the app."""
 
 LIMITS = Limits(memory_bytes=PICTURE_BYTES, cpu_seconds=PICTURE_SECONDS, wall_seconds=CHILD_SECONDS)
-# The start of a scan in a JPEG file, of which encoders write ten, and each takes as long as the picture.
-SCAN, BLOCK_BYTES = b"\xff\xda", 2**20
 # A PNG file is smaller than the levels of its pixels and a quarter more, but for this.
 PNG_BYTES = 2**16
 # About one picture.
@@ -62,24 +60,10 @@ def read_picture(
     ask: Ask, file: BinaryIO, name: str, value_range: ValueRange | None = None, color_profile: ColorProfile = "apply"
 ) -> Parts:
     """The number of pixels by the header; the upright size on request; then :func:`answers`."""
-    _refuse_many_scans(file, name)
     unopened = UnopenedImage(file, name, value_range, color_profile, MAX_PIXELS)
     yield {"pixels": math.prod(unopened.size)}, b""
     ask()
     yield from answers(ask, unopened.open())
-
-
-def _refuse_many_scans(file: BinaryIO, name: str) -> None:
-    block, scans = file.read(BLOCK_BYTES), 0
-    is_jpeg = block.startswith(JPEG_START)
-    while is_jpeg and block:
-        scans += block.count(SCAN)
-        if scans > MAX_SCANS:
-            raise ImageError(f"{name}: more than {MAX_SCANS} scans; expected a JPEG file with fewer: save it again")
-        # A marker may lie on both sides.
-        following = file.read(BLOCK_BYTES)
-        block = block[-1:] * bool(following) + following
-    file.seek(0)
 
 
 def answers(ask: Ask, image: Image.Image) -> Parts:
@@ -198,7 +182,7 @@ def unopened_picture(
     Args:
         worker: that starts the child.
         path, name, value_range, color_profile: as for :func:`vitviz.open_image`.
-        cpu_seconds: of a processor, for each part of the answer.
+        cpu_seconds: of a processor.
 
     Raises:
         ImageError: as :func:`vitviz.open_image`, as far as the header tells, or the child exceeds a limit.

@@ -22,7 +22,7 @@ from vitviz.video.facts import DEFAULT_LIMITS, ClipFacts, ClipLimits, Frame, pya
 from vitviz.video.writing import add_sound, container_of, sound_files
 from vitviz.worker import Child, Worker
 
-CLIP_LIMITS = replace(LIMITS, cpu_seconds=CLIP_SECONDS, total_cpu_seconds=CLIP_SECONDS)
+CLIP_LIMITS = replace(LIMITS, cpu_seconds=CLIP_SECONDS)
 # Overhead of a container beside its packets.
 CONTAINER_BYTES = 2**26
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
+import math
 import os
 import pickle
 import select
@@ -52,9 +53,8 @@ class Limits:
 
     Args:
         memory_bytes: address space beyond that of an idle child. macOS enforces no such limit.
-        cpu_seconds: of a processor, for each part that it answers.
+        cpu_seconds: of a processor.
         wall_seconds: that pass, for each part.
-        total_cpu_seconds: of a processor, for its whole life.
         file_bytes: of a file that it writes.
         threads: whether it may start threads, and with them processes.
     """
@@ -62,13 +62,8 @@ class Limits:
     memory_bytes: int
     cpu_seconds: float
     wall_seconds: float
-    total_cpu_seconds: int = 10**7
     file_bytes: int = 0
     threads: bool = False
-
-    def begin_part(self) -> None:
-        """Start the timer of a part. Its signal ends the process, whatever Python is doing."""
-        signal.setitimer(signal.ITIMER_PROF, self.cpu_seconds)
 
     def apply(self, niceness: int = 0) -> None:
         """Apply all limits to this process for the rest of its life, and leave it the files that are open.
@@ -81,7 +76,9 @@ class Limits:
         """
         os.nice(niceness)
         _become_nobody()
-        bounds = {"CPU": self.total_cpu_seconds, "FSIZE": self.file_bytes, "CORE": 0, "NOFILE": MAX_DESCRIPTORS}
+        # The signal ends the process, whatever Python is doing; the limit ends one that sets the timer anew.
+        signal.setitimer(signal.ITIMER_PROF, self.cpu_seconds)
+        bounds = {"CPU": math.ceil(self.cpu_seconds), "FSIZE": self.file_bytes, "CORE": 0, "NOFILE": MAX_DESCRIPTORS}
         if IS_LINUX:
             pages = [int(count) for count in Path("/proc/self/statm").read_text().split()]
             addresses, private = (pages[place] * resource.getpagesize() for place in (0, 5))
@@ -148,6 +145,9 @@ def main(control: int, preload: Sequence[str]) -> None:
     # It hears no keys of the app's terminal. In a session of its own, Linux would give it and its children a share of
     # the processor that no priority of theirs makes smaller (sched(7), "The autogroup feature").
     os.setpgid(0, 0)
+    # Where memory ends, the kernel ends a child rather than the app with what it keeps for everybody.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
     hide_memory()
     for name in preload:
         if callable(found := resolve_name(name)):
@@ -231,10 +231,8 @@ def _answer(stream: socket.socket, files: list[int]) -> None:
     read = resolve_name(reader)
     try:
         limits.apply(niceness)
-        limits.begin_part()
         for facts, data in read(ask, *opened, *arguments):
             send({"facts": facts}, data)
-            limits.begin_part()
     except VitvizError as error:
         send({"error": type(error).__name__, "message": str(error)[:4000]})
     except Exception as error:
