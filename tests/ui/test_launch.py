@@ -154,6 +154,10 @@ def test_the_package_of_tools_logs_nothing() -> None:
     """It would quote the name of a tool, which may have line breaks."""
     assert launch.serve(demo_of(), quiet=True) == ""
     assert not logging.getLogger("mcp.server.lowlevel.server").isEnabledFor(logging.CRITICAL)
+    # Some lines it writes as nobody's.
+    root = logging.getLogger()
+    for place, is_shown in (("site-packages/mcp/shared/session.py", False), ("mine.py", True)):
+        assert bool(root.filter(root.makeRecord("root", logging.WARNING, place, 1, "secret", (), None))) is is_shown
 
 
 def test_without_a_limit_of_memory_the_app_says_so(

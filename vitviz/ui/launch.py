@@ -7,6 +7,7 @@ import os
 import time
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from vitviz.errors.extras import needs
@@ -44,8 +45,9 @@ def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any)
     # Gradio would end with a traceback.
     if os.environ.get(MCP, "").lower() == "true" and find_spec("mcp") is None and demo.server_settings.api:
         raise ConfigError(needs(f"{MCP}=true", "mcp"))
-    # It logs what a client sends.
+    # It logs what a client sends, some of it as nobody's.
     logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
+    logging.getLogger().addFilter(lambda record: "mcp" not in Path(record.pathname).parts)
     settings, service = demo.server_settings, demo.handlers.service
     settings.check_memory(used_memory())
     service.share(settings.is_shared(host, has_tunnel=bool(options.get("share"))))

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from vitviz.system.strangers import FORM_FILES
 from vitviz.ui.pictures import upload_of
 from vitviz.ui.server.files import Folder
+from vitviz.ui.server.rule import RequestError
 from vitviz.ui.server.tools import with_uploads
 
 
@@ -27,3 +29,11 @@ def test_a_picture_in_a_call_is_kept_as_an_upload(tmp_path: Path, monkeypatch: p
     assert found == call
     for other in ({"method": "tools/list"}, [1], {"params": [1]}, {"params": {"name": "data"}}, 5, None):
         assert with_uploads(other, folder) == other
+
+
+def test_a_call_of_many_pictures_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls of thousands of empty ones held up everybody's uploads."""
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    with pytest.raises(RequestError, match="more than 100 pictures"):
+        with_uploads({str(number): "data:," for number in range(FORM_FILES + 1)}, Folder())
+    assert len(list(tmp_path.rglob("picture"))) == FORM_FILES
