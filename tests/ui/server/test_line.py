@@ -87,6 +87,26 @@ async def test_who_was_served_longest_ago_is_next(turns: Turns, visitors: str, o
     await until(lambda: len(line) == 0)
 
 
+async def test_new_addresses_without_end_hold_up_nobody_for_ever(turns: Turns) -> None:
+    """Whoever is new comes before those who were served lately, and not before all."""
+    line, held = Line(), Held()
+
+    async def flood(name: str) -> None:
+        for number in range(1000):
+            await by(f"{name}{number}", line.run(lambda _: None))
+
+    first = by("h", line.run(held))
+    known = turns.join(line, "aa")
+    floods = [asyncio.create_task(flood(name)) for name in "xyz"]
+    await asyncio.sleep(0)
+    held.release.set()
+    await asyncio.gather(first, *known)
+    assert not any(each.done() for each in floods)
+    for each in floods:
+        each.cancel()
+    await asyncio.wait(floods)
+
+
 async def test_work_has_as_many_places_as_there_are() -> None:
     line, held = Line(places=2), [Held() for _ in range(3)]
     tasks = [by("a", line.run(each)) for each in held]

@@ -70,11 +70,13 @@ class _Ticket:
     Args:
         visitor: whose it is.
         number: of those that came before it.
+        served: how many were served before it came.
         turn: is done once it has a place.
     """
 
     visitor: str
     number: int
+    served: int
     turn: asyncio.Future[None]
 
 
@@ -97,8 +99,8 @@ class Line:
         self._processors = torch.get_num_threads()
         self._threads = ThreadPoolExecutor(places, "vitviz-line", _step_back if is_long else None)
         self._waiting, self._numbers = list[_Ticket](), itertools.count()
-        # When each visitor was served last, while anybody waits.
-        self._served: dict[str, float] = {}
+        # The number of those who were served, and which of them each visitor was last, while anybody waits.
+        self._count, self._served = 0, dict[str, int]()
 
     def __len__(self) -> int:
         """The number of those who wait or have a place."""
@@ -119,7 +121,7 @@ class Line:
         if self._free:
             self._free -= 1
         else:
-            await self._wait(_Ticket(visitor, next(self._numbers), loop.create_future()), report)
+            await self._wait(_Ticket(visitor, next(self._numbers), self._count, loop.create_future()), report)
         self._serve(visitor)
         context = contextvars.copy_context()
         context.run(NICENESS.set, self._niceness)
@@ -178,13 +180,15 @@ class Line:
 
     def _serve(self, visitor: str) -> None:
         """Remember that a visitor is served now, and forget one who was long ago."""
+        self._count += 1
         self._served.pop(visitor, None)
-        self._served[visitor] = time.monotonic()
+        self._served[visitor] = self._count
         if len(self._served) > MAX_SERVED:
             del self._served[next(iter(self._served))]
 
-    def _order(self, ticket: _Ticket) -> tuple[float, int]:
-        return self._served.get(ticket.visitor, 0.0), ticket.number
+    def _order(self, ticket: _Ticket) -> tuple[int, int]:
+        # Whoever is new comes before those who were served lately, not before all: new addresses never end.
+        return self._served.get(ticket.visitor, ticket.served - MAX_SERVED), ticket.number
 
 
 class Once:
