@@ -34,7 +34,6 @@ from vitviz.ui import build_demo
 from vitviz.ui.device import device_models
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.page_routes import PageRoutes
-from vitviz.ui.server import files
 from vitviz.ui.server.rule import RequestError
 from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import AnalysisService
@@ -260,7 +259,6 @@ def test_its_files_are_made_once_and_never_change(service: AnalysisService, monk
         with pytest.raises(RequestError, match="no such file"):
             client.get("/device/files-0/page.js")
         # They stay when uploads are old.
-        monkeypatch.setattr(files, "_OWN", {service.folder.path})
         monkeypatch.setattr(service.folder, "keep_seconds", 0)
         service.folder.delete_unused()
         assert client.get(f"/device/{folder}model-0.gz").status_code == 200

@@ -28,8 +28,6 @@ from vitviz.ui.server.log import log_unexpected
 with suppress(ImportError):
     import fcntl
 
-# The folders that belong to this process alone.
-_OWN: set[Path] = set()
 # The interval at which unused files are deleted.
 SWEEP_SECONDS = 60.0
 # The system's command outlives this process, for which deleting many files would take too long.
@@ -83,7 +81,7 @@ class Folder:
 
     @property
     def path(self) -> Path:
-        """The folder, in which Gradio's own files lie, too."""
+        """The folder."""
         return Path(get_upload_folder())
 
     @contextmanager
@@ -142,15 +140,13 @@ class Folder:
 
     def find(self, path: Path) -> Path | None:
         """The path of a file, whose use counts; None if it is no file of this folder."""
-        try:
-            found, folder = path.resolve(), self.path.resolve()
-            if not found.is_relative_to(folder) or not found.is_file():
-                return None
-        # The path is impossible on this system.
-        except (ValueError, OSError):
+        token = path.parent.name
+        if path != self.path / token / path.name or token not in self.sizes or not os.path.isfile(path):
             return None
-        self.note_use(found)
-        return found
+        self.note_use(path)
+        # A child that a file took over may have made a link, where nothing forbids it.
+        is_itself = os.path.realpath(path) == os.path.join(os.path.realpath(self.path), token, path.name)
+        return path if is_itself else None
 
     def note_use(self, path: Path) -> None:
         """Count the use of a file: what is in use is not old. It asks the disk nothing, since every map calls it."""
@@ -158,15 +154,6 @@ class Folder:
 
     def delete_unused(self) -> None:
         """Delete what nobody has used for as long as files are kept."""
-        if self.path in _OWN:
-            # Gradio's files, which have no visitor, begin to be old when they are seen.
-            for item in list(os.scandir(self.path)):
-                # Another thread may delete it.
-                with suppress(FileNotFoundError):
-                    if item.name not in self.sizes:
-                        size = _size(Path(item.path))
-                        self.sizes.put(item.name, item.name)
-                        self.sizes.grow(item.name, size)
         self.sizes.drop_unused(self.keep_seconds)
 
     def watch(self) -> None:
@@ -223,7 +210,6 @@ def own_folder(parent: Path) -> Path:
     folder = folder.rename(folder.with_name(f"{OWN}{folder.name}"))
     for name in (FILES, TEMPORARY):
         (folder / name).mkdir(0o700)
-    _OWN.add(folder / FILES)
     return folder
 
 
@@ -247,7 +233,3 @@ def _lock(folder: Path) -> int:
         os.close(handle)
         raise
     return handle
-
-
-def _size(path: Path) -> int:
-    return sum(each.stat().st_size for each in [path, *path.rglob("*")])
