@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import threading
 from ast import literal_eval
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
@@ -101,15 +102,6 @@ def test_a_shared_app_offers_the_models_of_its_operator(make_model: MakeModel, u
         on_loop(api_of.analyze(upload, "dino_vits16"))
 
 
-def test_maps_that_take_too_long_end(service: AnalysisService, upload: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    api_of = endpoints(service)
-    key = on_loop(api_of.analyze(upload))["id"]
-    now = iter(range(0, 1000, 25))
-    monkeypatch.setattr(api, "time", SimpleNamespace(monotonic=lambda: next(now)))
-    with pytest.raises(AppError, match="attention_flow: stopped after 60 seconds at 1 of 25 steps"):
-        on_loop(api_of.maps(key, [{"method": "attention_flow"}]))
-
-
 def test_a_map_that_takes_long_is_computed_once(
     service: AnalysisService, upload: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +111,15 @@ def test_a_map_that_takes_long_is_computed_once(
     monkeypatch.setattr(Analysis, "map", lambda *_, **__: pytest.fail("computed again"))
     assert on_loop(api_of.maps(key, [{"method": "attention_flow", "parameters": {"most_patches": 6}}])) == before
     assert on_loop(api_of.overlay(key, "attention_flow", {"most_patches": 6}))["orig_name"] == "attention_flow.png"
+
+
+def test_a_picture_is_drawn_in_its_turn(service: AnalysisService, upload: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the event loop, it held everybody up."""
+    api_of, threads = endpoints(service), list[str]()
+    key = on_loop(api_of.analyze(upload))["id"]
+    monkeypatch.setattr(api, "as_png", lambda picture: threads.append(threading.current_thread().name) or b"")
+    on_loop(api_of.overlay(key))
+    assert [name.startswith("vitviz-line") for name in threads] == [True]
 
 
 def test_an_upload_is_known_by_its_address_too(service: AnalysisService, upload: Any) -> None:

@@ -16,8 +16,8 @@ MAX_MISSPELT_CHARS = 1000
 
 
 def choices(options: Iterable[object]) -> str:
-    """The legal choices as an error message lists them: ``'mean', 'max' or 'min'``."""
-    names = [repr(option) for option in options]
+    """The legal choices as an error message lists them: ``'mean', 'max' or 'min'``, or that there are none."""
+    names = [repr(option) for option in options] or ["nothing"]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 

@@ -6,7 +6,6 @@ An analysis has an unguessable id: only those who know it can ask for its maps.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import wraps
 from inspect import signature
@@ -22,16 +21,15 @@ from pydantic import TypeAdapter
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.json_values import fields, number, switch, word
-from vitviz.errors.kinds import CheckpointError, LimitError, MethodError, VitvizError
+from vitviz.errors.kinds import CheckpointError, MethodError, VitvizError
 from vitviz.errors.messages import did_you_mean, quote
 from vitviz.images.preprocessing import FITS
-from vitviz.progress import DownloadProgress
 from vitviz.ui.facts import method_facts
 from vitviz.ui.image_bytes import as_png
 from vitviz.ui.models import ModelChoice
 from vitviz.ui.normalize import parameters_of
 from vitviz.ui.pictures import upload_of
-from vitviz.ui.progress_reports import ExpiredError, ProgressReport
+from vitviz.ui.progress_reports import ExpiredError, Report
 from vitviz.ui.records import (
     AnalysisRecord,
     MapRecord,
@@ -58,8 +56,6 @@ from vitviz.weights.hub import is_cached
 MAX_FLOPS = 9e12
 # One request, and the values of its maps together.
 MAX_MAPS, MAX_VALUES = 256, 2**16
-# A request for maps that takes longer ends.
-MAX_SECONDS = 60.0
 
 
 class Api:
@@ -146,10 +142,9 @@ class Api:
         Returns:
             the values of the maps, and their meaning
         """
-        deadline = time.monotonic() + MAX_SECONDS
         # Check all of them before computing the first.
         requests = list(_map_requests(maps, self._analysis(id), self.service.server_settings.analysis_bytes))
-        return [map_record(method, await self._map(id, method, arguments, deadline)) for method, arguments in requests]
+        return [map_record(method, await self._map(id, method, arguments)) for method, arguments in requests]
 
     async def overlay(
         self,
@@ -206,11 +201,14 @@ class Api:
         arguments = parameters_of(record, parameters, analysis, max_bytes=self.service.server_settings.analysis_bytes)
         # It may be dropped while this waits.
         del analysis
-        query, deadline = arguments.get("query"), time.monotonic() + MAX_SECONDS
-        heatmap = await self._map(id, record, arguments, deadline)
-        content = as_png(heatmap.overlay(style, query if isinstance(query, tuple) else None))
+        query, heatmap = arguments.get("query"), await self._map(id, record, arguments)
         name = f"{record.name}.png"
-        return FileData(path=str(self.service.folder.keep(content, name)), orig_name=name, mime_type="image/png")
+
+        def draw(report: Report) -> str:
+            content = as_png(heatmap.overlay(style, query if isinstance(query, tuple) else None))
+            return str(self.service.folder.keep(content, name))
+
+        return FileData(path=await self.service.short.run(draw), orig_name=name, mime_type="image/png")
 
     def _models(self) -> dict[str, dict[str, Any]]:
         """The rows of the menu by the names of the models, the default first."""
@@ -234,27 +232,15 @@ class Api:
             raise _no_analysis(uid)
         return analysis
 
-    async def _map(self, uid: object, method: Method, arguments: dict[str, Any], deadline: float) -> Heatmap:
-        """A map, computed before a deadline or among the latest.
+    async def _map(self, uid: object, method: Method, arguments: dict[str, Any]) -> Heatmap:
+        """A map, computed or among the latest.
 
         Raises:
-            LimitError: the time is up.
+            LimitError: it takes too long.
             MethodError: the analysis is not kept any more.
         """
-
-        def check(step: ProgressReport | DownloadProgress | None = None) -> None:
-            if time.monotonic() > deadline:
-                # Waiting has one step, and says nothing of the progress.
-                has_steps = step is not None and (step.total or 0) > 1
-                progress = f" at {step.done:,} of {step.total:,} steps" if step is not None and has_steps else ""
-                raise LimitError(
-                    f"{method.name}: stopped after {MAX_SECONDS:g} seconds{progress}; expected fewer maps, or "
-                    "parameters that take less time"
-                )
-
-        check()
         try:
-            return (await self.service.heatmap(uid, method, arguments, check))[1]
+            return (await self.service.heatmap(uid, method, arguments))[1]
         except ExpiredError:
             raise _no_analysis(uid) from None
 
