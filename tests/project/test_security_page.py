@@ -79,6 +79,8 @@ TESTS: dict[str, dict[str, list[str]]] = {
         "ui/server/test_requests.py": [
             "test_one_visitor_has_so_many_requests_under_way_and_the_next_wait",
             "test_a_large_body_that_waits_counts_as_several_requests",
+            "test_a_body_counts_before_it_is_there",
+            "test_a_request_counts_until_its_answer_is_taken",
         ],
         "ui/test_runs_order.py": ["test_one_visitor_has_so_many_runs"],
         "ui/server/test_unread_replies.py": [
@@ -91,6 +93,7 @@ TESTS: dict[str, dict[str, list[str]]] = {
     "Visitors are served in turn": {
         "ui/server/test_line.py": [
             "test_who_was_served_longest_ago_is_next",
+            "test_new_addresses_without_end_hold_up_nobody_for_ever",
             "test_long_work_and_its_processes_are_nice_to_others",
             "test_who_waits_has_no_thread_and_hears_how_many_come_first",
             "test_work_is_done_once_for_all_who_ask_meanwhile",
@@ -175,6 +178,7 @@ TESTS: dict[str, dict[str, list[str]]] = {
     "A child has limits": {
         "worker/test_worker.py": [
             "test_a_child_beyond_its_limits_is_one_sentence_and_leaves_nothing",
+            "test_a_processor_is_counted_over_all_parts",
             "test_a_machine_without_a_free_process_refuses_a_file_but_not_for_good",
         ]
     },
@@ -191,6 +195,9 @@ TESTS: dict[str, dict[str, list[str]]] = {
     },
     "An answer is no larger than its picture": {
         "worker/test_worker.py": ["test_an_answer_larger_than_its_picture_is_refused"]
+    },
+    "Where memory ends, a child ends rather than the app": {
+        "worker/test_worker.py": ["test_where_memory_ends_a_child_ends_rather_than_the_app"]
     },
     "A child finds no secrets": {
         "worker/test_worker.py": [

@@ -19,7 +19,7 @@ MOST = {
     "errors": 260,
     "evaluation": 710,
     "features": 280,
-    "images": 1010,
+    "images": 1000,
     "language": 710,
     "metrics": 250,
     "models": 2660,

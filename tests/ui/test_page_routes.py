@@ -175,12 +175,16 @@ def test_any_other_link_has_the_general_preview(client: TestClient, uid: str, qu
         client.get(f"/preview?{query}")
 
 
-def test_a_page_does_not_wait_for_the_sentence_of_its_link(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_does_not_wait_for_the_sentence_of_its_link(
+    client: TestClient, service: AnalysisService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     query = "method=rollout&example=coffee.jpg"
     assert meta(client, query)["title"] != "vitviz"
     monkeypatch.setattr(page_routes, "SENTENCE_SECONDS", 0)
     monkeypatch.setattr(Previews, "find", lambda self, kind, query: asyncio.Event().wait())
     assert meta(client, query)["title"] == "vitviz"
+    # It goes on, and counts.
+    assert service.under_way.counts.total() == 1
 
 
 def test_a_link_is_only_text_in_its_preview(client: TestClient) -> None:

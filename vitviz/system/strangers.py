@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # Requests of a visitor that are answered at a time; one address that asks for everything at once
 AT_ONCE = 40
-# Requests of a visitor with those that wait; one address with thousands of open requests
+# Requests of a visitor that arrive, wait, or whose answers are taken; one address with thousands of open requests
 MOST = 400
 # Calls of a visitor whose answers nobody reads; 400 calls of 1 MiB each, which Gradio would keep
 MAX_UNREAD = 32
@@ -18,8 +18,6 @@ LONG_PLACES = 2
 QUICK_PLACES = 8
 # Seconds of a processor until a picture waits with long work; eight addresses with pictures of ten seconds each
 SHORT_SECONDS = 1.5
-# Pixels from which a picture waits with long work; pictures of 64 megapixels before those of everybody else
-LARGE_PIXELS = 16_000_000
 # Operations from which an analysis waits with long work; the largest resolution before everybody else's small ones
 LARGE_FLOPS = 150e9
 # Seconds after which work of a shared app ends at its next report; studies that never end
@@ -42,8 +40,8 @@ TOOL_BYTES = 32 * 2**20
 FIRST_REQUEST_SECONDS = 10
 # Seconds in which at least a byte of an answer must be taken; downloads that nobody reads
 TAKEN_SECONDS = 60
-# Visitors of whom a list knows when they were served; a new address for every request
-MAX_SERVED = 4096
+# Visitors of whom a list knows when they were served, and before whom one comes who is new; new addresses without end
+MAX_SERVED = 64
 # Bytes that a row in memory counts at least; many small entries that weigh more than they say
 ROW_BYTES = 2**12
 # Bytes that a file counts at least; many empty files
@@ -52,11 +50,9 @@ FILE_BYTES = 2**18
 MAX_SHARE = 0.5
 # Bytes of a file's name; names of 85 CJK letters, which no disk takes
 MAX_NAME_BYTES = 120
-# Files of one form, each of which is open until its end; a form of more files than there are descriptors
+# Files of one form or call by MCP; a form of more files than there are descriptors, a call of 9,000 empty pictures
 FORM_FILES = 100
-# Scans of a JPEG file; 110 KB with 600 repeated scans
-MAX_SCANS = 100
-# Seconds of a processor for a picture; files of other formats that take as long
+# Seconds of a processor for a picture; a JPEG file of 110 KB with 600 repeated scans, text of numbers as PPM
 PICTURE_SECONDS = 10
 # Bytes of memory of the process that opens a picture; a file whose decoder takes all memory
 PICTURE_BYTES = 3 * 2**29

@@ -8,8 +8,8 @@ import json
 import re
 import shutil
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing
-from functools import partial
+from contextlib import aclosing, suppress
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +113,10 @@ class PageRoutes:
         query, words = request.url.query, list[str | None]()
 
         async def find_words() -> None:
-            for kind in ("sentence", "description"):
-                words.append(await self._previews.find(kind, query))
+            # It goes on, and counts, when the page is answered.
+            with suppress(RequestError), self._service.under_way.counted(current_visitor()):
+                for kind in ("sentence", "description"):
+                    words.append(await self._previews.find(kind, query))
 
         finding = asyncio.ensure_future(find_words())
         # Nobody waits longer for the page itself; whoever asks next finds it.
@@ -299,9 +301,13 @@ async def _batches(parts: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
         yield bytes(batch)
 
 
+# All who take their time share it.
+_decompressed = lru_cache(maxsize=8)(gzip.decompress)
+
+
 def _compressed(request: Request, content: bytes, media_type: str, headers: Mapping[str, str]) -> Response:
     """A response of bytes that are compressed with gzip, or of what they are for a client that does not read gzip."""
     is_read = "gzip" in request.headers.get("accept-encoding", "")
     encoding = {"content-encoding": "gzip"} if is_read else {}
-    body = content if is_read else gzip.decompress(content)
+    body = content if is_read else _decompressed(content)
     return Response(body, 200, {**headers, **encoding, "vary": "accept-encoding"}, media_type)

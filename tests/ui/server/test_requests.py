@@ -33,7 +33,8 @@ from vitviz.ui.server.bodies import BYTES_A_SECOND, LimitedBody, read_json
 from vitviz.ui.server.files import Folder
 from vitviz.ui.server.hosts import HostRules
 from vitviz.ui.server.log import INTERNAL_ERROR
-from vitviz.ui.server.request_filter import RequestFilter
+from vitviz.ui.server.request_filter import PART_BYTES, RequestFilter
+from vitviz.ui.server.routes import EVENT_STREAM, MCP
 from vitviz.ui.server.rule import RequestError, UnderWay
 
 pytestmark = [pytest.mark.hostile, pytest.mark.process]
@@ -175,6 +176,86 @@ def upload(served: RunningApp, content: bytes, kind: str = EDGE) -> Answer:
     return post(served.port, "/gradio_api/upload", content, kind=kind)
 
 
+async def test_a_body_counts_before_it_is_there() -> None:
+    """By the length that it states, or else by the largest: their memory is the visitor's while they arrive, too."""
+    under_way = UnderWay(most=40)
+    blocks: Any = SimpleNamespace(mcp_server=True, fns={1: None}, _queue=SimpleNamespace())
+    door: Any = RequestFilter(pytest.fail, blocks, HostRules.of(), under_way, Folder(), 0)
+
+    async def statuses(path: str, *length: tuple[bytes, bytes]) -> list[int]:
+        found, stalled = list[int](), asyncio.Event()
+
+        async def receive() -> Any:
+            await stalled.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            found.extend([message["status"]] if "status" in message else [])
+
+        scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "client": ("10.0.0.1", 1)}
+        headers = [(b"host", b"localhost"), *length]
+        request = {**scope, "headers": headers, "scheme": "http"}
+        asked = [asyncio.create_task(door(request, receive, send)) for _ in range(4)]
+        await until(lambda: len(found) == 2)
+        assert under_way.counts["10.0.0.1"] == 34
+        stalled.set()
+        await asyncio.gather(*asked)
+        return found
+
+    stated = b"content-length", str(JSON_BYTES).encode()
+    for path, *length in (("/run", stated), ("/map", stated), ("/run",), ("/gradio_api/queue/join", stated)):
+        assert await statuses(path, *length) == [429, 429]
+    assert not under_way.counts
+
+
+async def test_a_request_counts_until_its_answer_is_taken() -> None:
+    """Streams and the readers of one run, too; each part of an answer waits for those before."""
+    under_way, taken, parts = UnderWay(at_once=2, most=4), asyncio.Event(), list[bytes]()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(range(256)) * 1000})
+
+    blocks: Any = SimpleNamespace(mcp_server=True, fns={1: None}, _queue=SimpleNamespace())
+    door: Any = RequestFilter(app, blocks, HostRules.of(), under_way, Folder(), 0)
+
+    async def ask(method: str, path: str) -> int:
+        statuses = list[int]()
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"{}"}
+
+        async def send(message: Any) -> None:
+            statuses.extend([message["status"]] if "status" in message else [])
+            if len(message.get("body", b"")) > 1000:
+                await taken.wait()
+                parts.append(message["body"])
+
+        scope = {"type": "http", "method": method, "path": path, "scheme": "http", "client": ("10.0.0.1", 1)}
+        headers = [(b"host", b"localhost"), (b"content-length", b"2")]
+        await door({**scope, "query_string": b"session_hash=a", "headers": headers}, receive, send)
+        return statuses[0]
+
+    paths = ("GET", "/static/a/page.js"), ("GET", EVENT_STREAM), ("POST", "/run"), ("GET", f"{MCP}/")
+    waiting = [asyncio.create_task(ask(*each)) for each in paths]
+    await until(lambda: under_way.counts["10.0.0.1"] == 4)
+    assert await ask("GET", "/") == 429
+    taken.set()
+    assert await asyncio.gather(*waiting) == [200] * 4
+    assert max(map(len, parts)) == PART_BYTES and sum(map(len, parts)) == 4 * 256_000
+    assert await ask("GET", "/") == 200 and not under_way.counts
+
+
+async def test_what_the_server_takes_is_not_counted_as_the_clients_time(clock: list[float]) -> None:
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"1", "more_body": True}
+
+    body = LimitedBody(receive, 100)
+    for _ in range(3):
+        assert (await body())["body"] == b"1"
+        clock[0] += 1000
+
+
 async def test_a_body_that_comes_too_slowly_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has come earns time for what follows."""
     monkeypatch.setattr("vitviz.ui.server.bodies.BODY_SECONDS", 0.05)
@@ -306,7 +387,8 @@ async def test_stalled_bodies_of_others_hold_nobody_up() -> None:
             found.extend([message["status"]] if "status" in message else [])
 
         scope = {"type": "http", "method": "POST", "path": "/map", "query_string": b"", "client": (address, 1)}
-        await door({**scope, "headers": [(b"host", b"localhost")], "scheme": "http"}, receive, send)
+        headers = [(b"host", b"localhost"), (b"content-length", b"1002")]
+        await door({**scope, "headers": headers, "scheme": "http"}, receive, send)
         return found
 
     others = [asyncio.create_task(request(f"10.8.0.{number % 2}", is_whole=False)) for number in range(66)]
@@ -358,7 +440,7 @@ async def test_one_visitor_has_so_many_requests_under_way_and_the_next_wait() ->
 
     async with visitor("127.1.0.1") as one, visitor("127.1.0.2") as other:
         requests = [asyncio.create_task(one.post("/map", json={})) for _ in range(10)]
-        await until(lambda: under_way.counts["127.1.0.1"] == 10)
+        await until(lambda: under_way.counts["127.1.0.1"] == 10 and len(begun) >= 4)
         # Who waits has not reached the app, and delays nobody else.
         assert begun == ["127.1.0.1"] * 4
         for path in ("/map", "/upload"):

@@ -32,7 +32,7 @@ class LimitedBody:
 
     def __init__(self, receive: Receive, max_bytes: int) -> None:
         self._receive, self._max_bytes = receive, max_bytes
-        self.received_bytes, self._begun = 0, time.monotonic()
+        self.received_bytes, self._waited = 0, 0.0
         self.is_complete = False
         self.is_disconnected = False
         self.error: RequestError | None = None
@@ -58,12 +58,14 @@ class LimitedBody:
         # After the body, the next message says that the client disconnected.
         if self.is_complete:
             return await self._receive()
-        end = self._begun + BODY_SECONDS + self.received_bytes / BYTES_A_SECOND
+        # What the server takes for its turn and for writing is none of the client's time.
+        begun, left = time.monotonic(), BODY_SECONDS + self.received_bytes / BYTES_A_SECOND - self._waited
         try:
-            message = await asyncio.wait_for(self._receive(), max(0.0, end - time.monotonic()))
+            message = await asyncio.wait_for(self._receive(), max(0.0, left))
         except asyncio.TimeoutError:
             self.error = RequestError(408, TOO_SLOW)
             raise self.error from None
+        self._waited += time.monotonic() - begun
         if message["type"] == "http.request":
             self.expect(len(message.get("body", b"")))
             self.received_bytes += len(message.get("body", b""))

@@ -74,7 +74,7 @@ def session_of(session: Any) -> str:
 
 def _check_fields(endpoint: str, values: Any, parameters: Any, *, is_object: bool) -> None:
     if is_object:
-        fields(endpoint, values, list(parameters) or ["nothing"])
+        fields(endpoint, values, list(parameters))
         missing = [each for each, it in parameters.items() if it.default is Parameter.empty and each not in values]
         if missing:
             raise MethodError(f"{endpoint}: {listing(missing)} {'is' if len(missing) == 1 else 'are'} missing")

@@ -27,6 +27,8 @@ class ImpatientConnection:
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)  # type: ignore[misc]
+        # An answer goes on when all before is taken, so that it keeps the memory of one part.
+        transport.set_write_buffer_limits(0)
         self._watch(None)
 
     def _watch(self, before: object) -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from vitviz.errors.kinds import ImageError
 from vitviz.errors.messages import plain
 from vitviz.images.isolated_pictures import LIMITS, OpenPicture, UnopenedPicture, unopened_picture
-from vitviz.system.strangers import LARGE_PIXELS, SHORT_SECONDS
+from vitviz.system.strangers import SHORT_SECONDS
 from vitviz.ui.holdings import Bound, Holdings
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ProgressReport, Report, no_report
@@ -26,16 +26,12 @@ Result = TypeVar("Result")
 COUNT_BATCH = 64
 
 
-class _LargePictureError(Exception):
-    """A picture has too many pixels for the line of small ones."""
-
-
 class UploadedPictures:
     """Opens uploads.
 
     Args:
         worker: decodes them.
-        short, long: where small pictures wait, and where large and slow ones and clips do.
+        short, long: where pictures wait, and where slow ones and clips do.
         memory: the bound of what is remembered.
         clip_limits: of clips.
     """
@@ -46,7 +42,6 @@ class UploadedPictures:
         self.worker, self.clip_limits = worker, clip_limits
         self._clips = Holdings[ClipFacts](memory, "lengths of clips")
         self._counting = Once()
-        # A large picture may take half a gigabyte, a clip a minute; others wait for neither.
         self._short, self._long = short, long
 
     async def opened(
@@ -71,8 +66,8 @@ class UploadedPictures:
         with _expiry_explained(upload):
             try:
                 return await line.run(lambda report: then(self._use(upload, use, line), report), report)
-            except (_LargePictureError, ImageError) as error:
-                if line is self._long or not (isinstance(error, _LargePictureError) or error.is_over_limit):
+            except ImageError as error:
+                if line is self._long or not error.is_over_limit:
                     raise
                 return await self._long.run(lambda report: then(self._use(upload, use, self._long), report), report)
 
@@ -103,18 +98,14 @@ class UploadedPictures:
             return replace(clip.facts, frames=frames, is_cut=clip.is_cut)
 
     def _use(self, upload: Upload, use: Callable[[OpenPicture], Result], line: Line) -> Result:
-        with self._unopened(upload, line) as unopened:
-            if unopened.pixels > LARGE_PIXELS and line is self._short:
-                raise _LargePictureError
-            return use(unopened.decode())
-
-    def _unopened(self, upload: Upload, line: Line) -> AbstractContextManager[UnopenedPicture]:
-        if upload.frame is None:
-            seconds = SHORT_SECONDS if line is self._short else LIMITS.cpu_seconds
-            return unopened_picture(self.worker, upload.path, upload.name, **upload.reading, cpu_seconds=seconds)
-        return unopened_frame(
-            self.worker, upload.path, upload.name, upload.frame, self.clip_limits, upload.color_profile
+        (path, name), seconds = upload[:2], SHORT_SECONDS if line is self._short else LIMITS.cpu_seconds
+        opened: AbstractContextManager[UnopenedPicture] = (
+            unopened_picture(self.worker, path, name, **upload.reading, cpu_seconds=seconds)
+            if upload.frame is None
+            else unopened_frame(self.worker, path, name, upload.frame, self.clip_limits, upload.color_profile)
         )
+        with opened as unopened:
+            return use(unopened.decode())
 
 
 @contextmanager

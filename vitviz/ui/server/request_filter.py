@@ -38,6 +38,10 @@ from vitviz.ui.server.unread_replies import UnreadReplies
 NO_ROUTE = "this app has no such route"
 # The headers and separators of a multipart form.
 FORM_BYTES = 2**16
+# An answer is sent in parts of this size.
+PART_BYTES = 2**16
+# Of pictures as text, less is made than of many items: so many of their bytes count as one.
+TOOL_SHARE = 16
 # Where a program reads the answer to a call by plain HTTP.
 EVENT = re.compile(rf"{PREFIX}/call/(?:v2/)?[^/]+/(?P<event>[^/]+)")
 
@@ -84,10 +88,9 @@ class RequestFilter:
             if route.body is not Body.NONE:
                 self._rules.check_origin(scope)
                 body = self._body(scope, route, receive)
-            # Places, and the quota of a GPU that is lent, go by the request, which Gradio sets for its own events only.
-            LocalContext.request.set(Request(scope))  # type: ignore[arg-type]
             LocalContext.blocks.set(self._blocks)
-            await self._pass(scope, route, body, receive, answer)
+            with self._under_way.counted(_visitor(scope), _expected_bytes(scope, route)):
+                await self._pass(scope, route, body, receive, answer)
         except Exception as error:
             # The client is gone.
             if body.is_disconnected:
@@ -118,8 +121,7 @@ class RequestFilter:
                 await self._answer(scope, route, replayed(b"", receive), answer)
         elif route.body is Body.UPLOAD:
             answer.body = body
-            async with self._under_way.request(_visitor(scope)):
-                await self._app(scope, body, answer.send)
+            await self._answer(scope, route, body, answer)
             if body.error is not None:
                 raise body.error
         else:
@@ -146,11 +148,12 @@ class RequestFilter:
             await self._answer({**scope, "headers": headers}, route, replayed(content, receive), answer)
 
     async def _answer(self, scope: Scope, route: Route, receive: Receive, answer: _Answer) -> None:
-        """Have the app answer a request whose body has arrived; a short one in its turn, which its response ends."""
+        """Have the app answer a request; a short one in its turn, which its response ends."""
+        # Places, and the quota of a GPU that is lent, go by the request, which Gradio sets for its own events only.
+        LocalContext.request.set(Request(scope))  # type: ignore[arg-type]
         async with AsyncExitStack() as turn:
             if route.is_short:
-                nbytes = int(dict(scope["headers"]).get(b"content-length", 0))
-                await turn.enter_async_context(self._under_way.request(_visitor(scope), nbytes))
+                await turn.enter_async_context(self._under_way.place(_visitor(scope)))
                 answer.when_started = turn.aclose
             await self._app(scope, receive, answer.send)
 
@@ -188,6 +191,12 @@ class _Answer:
         elif self.when_accepted is not None:
             self.when_accepted(json.loads(message["body"])["event_id"])
             self.when_accepted = None
+        elif not message.get("more_body"):
+            # Each part waits until those before are taken, and so the request counts until then.
+            body = message.get("body", b"")
+            for start in range(0, len(body), PART_BYTES):
+                await self._send({**message, "body": body[start : start + PART_BYTES], "more_body": True})
+            message = {"type": message["type"], "body": b"", "more_body": False}
         await self._send(message)
 
     async def refuse(self, status: int, reason: str, *, is_call: bool) -> None:
@@ -209,6 +218,14 @@ def _path(scope: Scope) -> str:
     root = urlsplit(scope.get("root_path", "")).path.rstrip("/")
     path: str = scope["path"]
     return path.removeprefix(root) if root and path.startswith(f"{root}/") else path
+
+
+def _expected_bytes(scope: Scope, route: Route) -> int:
+    """The bytes of a body in memory, which counts before it is there: the most of one whose length is not stated."""
+    if route.max_bytes is None:
+        return 0
+    nbytes = int(dict(scope["headers"]).get(b"content-length", route.max_bytes))
+    return nbytes // TOOL_SHARE if route.body is Body.TOOL else nbytes
 
 
 def _visitor(scope: Scope) -> str:

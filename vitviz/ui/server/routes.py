@@ -40,7 +40,7 @@ class Route:
         reason: who needs the route.
         body: the kind of its body.
         max_bytes: the largest body; None for an upload, which has a setting.
-        is_short: whether it is answered at once, a few of one visitor at a time.
+        is_short: whether a few of one visitor are answered at a time, until the response begins.
     """
 
     methods: tuple[str, ...]
@@ -66,7 +66,7 @@ ROUTES: tuple[Route, ...] = (
     Route(READ, f"{DEVICE}{NAME}/{NAME}", "its scripts, kernels, weights and pictures"),
     Route(GET, f"/files/{NAME}/{NAME}", "the page asks for layers and pictures", is_short=True),
     Route(GET, f"/made/{NAME}/{NAME}", "what a run of the page has made", is_short=True),
-    Route(POST, "/upload", "pictures and checkpoints", Body.UPLOAD, None),
+    Route(POST, "/upload", "pictures and checkpoints", Body.UPLOAD, None, is_short=True),
     Route(
         POST,
         "/(?:map|describe)",
@@ -84,7 +84,7 @@ API_ROUTES: tuple[Route, ...] = (
     Route(GET, "/config/?", "Gradio's clients"),
     Route(GET, f"{PREFIX}/info/?", "Gradio's clients read the types of the endpoints"),
     Route(GET, f"{PREFIX}/app_id", "Gradio's clients ask whether the server was started again"),
-    Route(POST, UPLOAD, "uploads of Gradio's clients", Body.UPLOAD, None),
+    Route(POST, UPLOAD, "uploads of Gradio's clients", Body.UPLOAD, None, is_short=True),
     Route(READ, f"{re.escape(FILE)}.+", "uploads and files that the app has made", is_short=True),
     Route(POST, JOIN, "calls by Gradio's clients", Body.JSON, JSON_BYTES, is_short=True),
     Route(GET, EVENT_STREAM, "the answers to them"),

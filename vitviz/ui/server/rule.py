@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from weakref import WeakValueDictionary
 
 from vitviz.system.strangers import AT_ONCE, MOST, REQUEST_BYTES
@@ -39,9 +39,20 @@ class UnderWay:
         self.counts: Counter[str] = Counter()
         self._places: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
+    def place(self, visitor: str) -> asyncio.Semaphore:
+        """The places of a visitor, of which one is taken while a request is answered."""
+        return self._places.setdefault(visitor, asyncio.Semaphore(self._at_once))
+
     @asynccontextmanager
     async def request(self, visitor: str, nbytes: int = 0) -> AsyncIterator[None]:
-        """The time in which a request is answered.
+        """The time in which a request counts and has a place; arguments and errors are those of :meth:`counted`."""
+        with self.counted(visitor, nbytes):
+            async with self.place(visitor):
+                yield
+
+    @contextmanager
+    def counted(self, visitor: str, nbytes: int = 0) -> Iterator[None]:
+        """The time in which a request counts: while its body arrives, it waits, and its answer is taken.
 
         Args:
             visitor: whose it is.
@@ -55,9 +66,7 @@ class UnderWay:
             raise RequestError(429, TOO_MANY.format(self._most))
         self.counts[visitor] += count
         try:
-            places = self._places.setdefault(visitor, asyncio.Semaphore(self._at_once))
-            async with places:
-                yield
+            yield
         finally:
             self.counts[visitor] -= count
             self.counts += Counter()
