@@ -53,47 +53,41 @@ class ServerSettings(BaseModel):
 
     analysis_bytes: Bytes = Field(
         default=ByteSize(MAX_BYTES),
-        description="the most memory that one analysis may need, also for a map with a discard ratio",
+        description="the most memory for one analysis, also for a map with a discard ratio",
     )
     cache_bytes: Bytes | None = Field(
         default=None,
-        description="[what is kept in memory](#what-is-kept) for all visitors together; an eighth of the app's memory "
-        "if unset",
+        description="[what is kept in memory](#what-is-kept) for all visitors; an eighth of the app's if unset",
     )
     model_bytes: Bytes | None = Field(
         default=None,
-        description="models that are opened in the page and kept in memory, together; one that would take more is not "
-        "opened; a quarter of the app's memory if unset",
+        description="models opened in the page, together; a larger one is refused; a quarter of the app's memory if "
+        "unset",
     )
-    upload_bytes: Bytes = Field(default=ByteSize(2 * 2**30), description="the largest file that may be uploaded")
-    clip_bytes: Bytes = Field(default=ByteSize(100 * 2**20), description="the largest clip that is opened")
+    upload_bytes: Bytes = Field(default=ByteSize(2 * 2**30), description="the largest upload")
+    clip_bytes: Bytes = Field(default=ByteSize(100 * 2**20), description="the largest clip")
     clip_seconds: Time = Field(
         default=30.0,
-        description=f"the longest clip, of at most {FRAMES_A_SECOND} frames a second; of a longer one, the beginning "
-        "is taken",
+        description=f"of a clip of at most {FRAMES_A_SECOND} frames a second; of a longer one, the beginning is taken",
     )
-    clip_pixels: Count = Field(
-        default=1920 * 1088, description="the largest frames of a clip that is opened, in pixels"
-    )
-    keep_hours: Time = Field(default=12.0, description="how long uploads and the files of the page stay on disk")
+    clip_pixels: Count = Field(default=1920 * 1088, description="pixels of its largest frames")
+    keep_hours: Time = Field(default=12.0, description="how long files stay on disk")
     files_bytes: Bytes | None = Field(
         default=None,
-        description="uploads and the files of the page on disk, together; beyond it, the visitor who holds the most "
-        "loses first what they used least lately; half of what is free on the disk if unset",
+        description="files on disk, together, [as what is kept](#what-is-kept); half of what is free if unset",
     )
     threads: Count | None = Field(
-        default=None, description="processors that torch computes with; as many as the container may use if unset"
+        default=None, description="processors for torch; as many as the container may use if unset"
     )
     memory_bytes: Bytes | None = Field(
         default=None,
         ge=2**30,
-        description="memory of the app with the processes that open pictures; three quarters of the memory of the "
-        "machine or the container if unset",
+        description="[memory of the app](#memory) with the processes that open pictures",
     )
     shared: bool | None = Field(
         default=None,
-        description="`1`: strangers use the app, `0`: its owner alone, who may then open checkpoints in the page; if "
-        "unset, `1` where it listens beyond this machine, is a Space, has a tunnel of Gradio's or a trusted proxy",
+        description="`1`: strangers use the app, `0`: its owner alone; [by where it listens](#alone-or-shared) if "
+        "unset",
     )
     api: bool = Field(
         default=True,
@@ -101,24 +95,23 @@ class ServerSettings(BaseModel):
     )
     device_models: Annotated[tuple[Annotated[str, AfterValidator(_menu_name)], ...] | None, BETWEEN_COMMAS] = Field(
         default=None,
-        description="models that visitors may [run on their own device](no-server.md#from-the-app), to which their "
-        "weights are sent: names of the menu, `start` for the one with which the page opens, or `none`; the bundled "
-        "one if unset",
+        description="models that visitors may [run on their own device](no-server.md#from-the-app), which get their "
+        "weights: names of the menu, `start` for the first, or `none`; the bundled one if unset",
     )
     hosts: Annotated[tuple[str, ...] | None, BETWEEN_COMMAS] = Field(
         default=None,
-        description="host names that the app answers, besides `localhost`, this machine's own and all addresses, such "
-        "as `vit.example.org`; `*` for any",
+        description="host names that the app answers besides [its own](#hosts-and-origins), such as "
+        "`vit.example.org`; `*` for any",
     )
     trusted_proxies: Annotated[tuple[str, ...] | None, BETWEEN_COMMAS, AfterValidator(_with_networks)] = Field(
         default=None,
-        description="addresses and networks of proxies whose forwarded headers are trusted, or the words `loopback` "
-        "and `private`; none if unset, both on a Space",
+        description="addresses and networks of proxies whose forwarded headers are trusted, or `loopback` and "
+        "`private`; none if unset, both on a Space",
     )
     frames: Annotated[tuple[str, ...] | None, BETWEEN_COMMAS] = Field(
         default=None,
-        description="origins whose pages may show the app in a frame, such as `https://example.org`; none if unset, "
-        "those of Hugging Face on a Space",
+        description="origins that may show the app in a frame, such as `https://example.org`; none if unset, Hugging "
+        "Face's on a Space",
     )
 
     def is_shared(self, host: str = LOOPBACK_HOSTS[0], *, has_tunnel: bool = False) -> bool:
