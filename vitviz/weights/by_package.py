@@ -107,7 +107,9 @@ def watch(
     except VitvizError as error:
         reason = str(error).removeprefix(f"{name}: ").replace(OF_MODULES, "").replace("load(module, ", "load(…, ")
         raise type(error)(f"{name}: opened by {built.title}: {reason}") from None
-    card = {**model.card, "engine": f"{built.title}, watched"}
+    card, assumptions = {**model.card, "engine": f"{built.title}, watched"}, model.assumptions
+    if card["preprocessing"].startswith("normalisation "):
+        assumptions += (f"preprocessing {summarise(model.preprocessing)}: no file beside it says size and crop",)
     if card["preprocessing"] == "preprocessing":
         card["preprocessing"] = f"{type(built.preprocessing).__name__} beside it"
     checks = [
@@ -116,4 +118,4 @@ def watch(
         Check("preprocessing", summarise(model.preprocessing), card["preprocessing"]),
         Check("labels", f"{len(model.labels):,}" if model.labels else "none", card["labels"]),
     ]
-    return Reading(replace(model, card=card), tuple(checks), {})
+    return Reading(replace(model, card=card, assumptions=assumptions), tuple(checks), {})

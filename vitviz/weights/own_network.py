@@ -93,7 +93,7 @@ def as_own(model: Model) -> Model:
         facts = checkpoint.settle(checkpoint.family.facts(checkpoint))
         config = replace(infer_config(checkpoint, facts), probability=network.config.probability)
         own = assemble(checkpoint, facts, config)
-        _compare(own, network)
+        _compare(own, network, model.preprocessing.whole_patches(config.patch_height, config.patch_width))
     except UnknownFamilyError:
         raise ConfigError(f"{model.name} {REFUSED}: its weights are of another kind") from None
     except KeyError as error:
@@ -105,10 +105,9 @@ def as_own(model: Model) -> Model:
     )
 
 
-def _compare(own: VisionTransformer, watched: WatchedNetwork) -> None:
-    """Hold outputs and attention of every layer, for noise, to those of the watched module."""
-    height, width = watched.config.image_height, watched.config.image_width
-    noise = torch.randn(1, watched.config.channels, height, width, generator=torch.Generator().manual_seed(0))
+def _compare(own: VisionTransformer, watched: WatchedNetwork, size: tuple[int, int]) -> None:
+    """Hold outputs and attention of every layer, for noise of the size of pictures, to those of the watched module."""
+    noise = torch.randn(1, watched.config.channels, *size, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         ours, theirs = own.encode(noise), watched.encode(noise.to(watched.device))
         pairs = [(own(noise), watched.returned(noise.to(watched.device)).cpu())]
@@ -161,7 +160,7 @@ def _of_transformers(module: Any, found: MatchedCheckpoint) -> dict[str, Any]:
         "positioned": (sum(found.has(token) for token in ("cls", "distillation")),),
         "pooling": "cls and mean" if is_wide else pooled.get(config.model_type, "cls"),
         "image_size": both_sides(config.image_size),
-        "position_rule": "bicubic",
+        "position_rule": "bicubic antialiased" if found.has("registers") else "bicubic",
         **({"rotary": True, "rotary_base": theta} if theta else {}),
     }
 

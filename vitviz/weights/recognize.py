@@ -25,10 +25,10 @@ ADAPTER = re.compile(
 )
 # What files of other layouts hold, and timm's name of one of them, by a part of their keys.
 OTHERS = {
-    "visual.conv1.": ("OpenAI's CLIP or open_clip's", "vit_base_patch32_clip_224.openai"),
+    "visual.conv1.": ("OpenAI's CLIP or open_clip's, of which open_clip:NAME/WEIGHTS opens the whole", None),
     "vision_model.embeddings.": ("a CLIP or SigLIP of transformers", None),
     "storage_tokens": ("Meta's DINOv3", "vit_small_patch16_dinov3"),
-    "encoder.layers.encoder_layer_0.": ("torchvision's ViT", None),
+    "encoder.layers.encoder_layer_0.": ("torchvision's ViT, such as torchvision.models.vit_b_16()", None),
     "backbone.layers.0.attn.qkv": ("MMPretrain's ViT", None),
 }
 # Names that wrappers of training put between the parts of a key.
@@ -298,10 +298,13 @@ def _refusal(file: WeightFile) -> str:
             reason = f"{quote(computed)} is a part of a weight that its module computes when it runs"
             return f"{file.name}: {reason}; expected the state_dict() after {remedy} for each such module"
     found = (row for part, row in OTHERS.items() if any(part in key for key in keys))
-    kind, name = next(found, ("", "vit_base_patch16_224"))
+    attends = any("att" in key.lower() for key in keys)
+    kind, name = next(found, ("", "vit_base_patch16_224" if attends else None))
     what = f"the keys of {kind}" if kind else f"its keys are {listing(keys) if keys else 'no tensors'}"
+    what += ", and none speaks of attention" * (not attends)
     by_timm = f"architecture={name!r} (timm's own name of it, and timm opens it), or " if name else ""
     lines = (
-        f"module = …, as it was built; module.load_state_dict(torch.load({file.name!r})); vitviz.load(module.eval())"
+        f"module = …, as it was built; module.load_state_dict(torch.load({file.name!r})); "
+        "vitviz.load(module.eval(), preprocessing=…), with what prepares its pictures"
     )
     return f"{file.name}: no layout that vitviz has a network for: {what}; expected {by_timm}three lines: {lines}"

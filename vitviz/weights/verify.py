@@ -130,7 +130,8 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[tu
         with torch.inference_mode():
             found, weights = model.network(ours, need_weights=True)
             encoding = network.encode(theirs)
-        comparisons.append(compare(quantity, found, encoding.logits))
+            output = network(theirs)
+        comparisons.append(compare(quantity, found, output))
         for layer, own in enumerate(weights):
             other = torch.stack([trace.weights(layer) for trace in encoding.traces])
             each = compare(f"attention, layer {layer}", own, other, attention_bound(other))

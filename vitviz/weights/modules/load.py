@@ -129,16 +129,20 @@ def _load(
         raise ConfigError(f"{name}: box: of a function alone; expected preprocessing = that function, or no box")
     stated_channels = len(preprocessing.mean) if isinstance(preprocessing, Preprocessing) else None
     known_channels = find_channels(module) or stated_channels
+    sizes = likely_sizes(module) if size is None else [size]
+    if image_size is None and size and type(preprocessing) is Preprocessing and (patch := find_stated_patch(module)):
+        # First at the size of its pictures, which it may take without being asked to.
+        sizes.insert(0, whole_patches((preprocessing.height, preprocessing.width), patch))
 
     def call(choice: tuple[Size, int]) -> tuple[torch.Tensor, Forward, Any]:
-        size, channels = choice
-        zeros = torch.zeros(1, channels, *size, dtype=dtype_of(module), device=device_of(module))
-        function = default_forward(module, name, full or size) if forward is None else forward
-        if full not in (None, size):
-            function = partial(call_with_border, forward=function, whole=size, size=full)
+        tried, channels = choice
+        zeros = torch.zeros(1, channels, *tried, dtype=dtype_of(module), device=device_of(module))
+        whole = full if full and tried == size else tried
+        function = default_forward(module, name, whole) if forward is None else forward
+        if whole != tried:
+            function = partial(call_with_border, forward=function, whole=tried, size=whole)
         return zeros, function, first_output(name, module, function, zeros)
 
-    sizes = likely_sizes(module) if size is None else [size]
     missing = dict[str, Question]()
     try:
         choices = product(sizes, (3, 1) if known_channels is None else (known_channels,))
@@ -148,6 +152,7 @@ def _load(
             raise not_stated(name, stated, {"image_size": IMAGE_SIZE}) from None
         raise
     channels, ran_on = zeros.shape[1], (zeros.shape[2], zeros.shape[3])
+    full = full if ran_on == size else None
     if size is None:
         # It is asked for with all else, which shows on images on which the module runs.
         missing["image_size"] = (IMAGE_SIZE[0], repr(ran_on[0] if ran_on[0] == ran_on[1] else ran_on))

@@ -26,7 +26,7 @@ EXPECTED = (
 )
 # What a user may state of a module, but not of a checkpoint.
 OF_MODULES = f"; or {EXPECTED.removeprefix('expected ')}"
-QUESTION: Question = (f"{choices(NORMALISATIONS)}, with a centred crop{OF_MODULES}", "'half'")
+QUESTION: Question = (f"{choices(NORMALISATIONS)}, with a centred crop{OF_MODULES}", "'imagenet'")
 # Sources of configurations that timm read from a file.
 TIMM_FILES = ("hf-hub", "local-dir")
 # Entries of timm's data_config, and of the pretrained_cfg that it is made of.
