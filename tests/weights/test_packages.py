@@ -233,19 +233,9 @@ def test_a_layout_that_vitviz_has_no_network_for_is_refused_with_what_opens_it(t
             vitviz.load(tmp_path / "other.pth")
         sentence = str(refused.value)
         assert sentence.startswith(f"other.pth: no layout that vitviz has a network for: the keys of {kind}; expected ")
-        assert sentence.endswith("module.load_state_dict(torch.load('other.pth')); vitviz.load(module.eval())")
+        assert "module.load_state_dict(torch.load('other.pth')); vitviz.load(module.eval(), preprocess" in sentence
         assert (f"architecture={name!r}" if name else "architecture") in sentence or name is None
         assert name is None or timm.get_pretrained_cfg(name, allow_unregistered=False) is not None
-
-
-def test_the_name_that_is_proposed_for_openai_s_clip_is_that_of_a_model_which_timm_makes_of_it() -> None:
-    with torch.device("meta"):
-        vision = {"image_size": 224, "patch_size": 32, "width": 768, "layers": 12}
-        state = open_clip.CLIP(512, vision, TEXT).state_dict()
-        model = timm.create_model(OTHERS["visual.conv1."][1])
-        found = timm.models.vision_transformer.checkpoint_filter_fn(state, model)
-    shapes = {key: tensor.shape for key, tensor in model.state_dict().items()}
-    assert {key: tensor.shape for key, tensor in found.items()} == shapes
 
 
 # What does not fit.

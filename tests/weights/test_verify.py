@@ -123,7 +123,7 @@ def test_a_checkpoint_that_names_no_package(file: bool, tmp_path: Path, capsys: 
 def test_a_watched_model_has_nothing_to_compare_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, _ = write_foreign("Swin", tmp_path)
     assert run(folder) == 0
-    assert f"not compared: {SAME_MODEL}" in capsys.readouterr().out
+    assert f"nothing to compare: {SAME_MODEL}" in capsys.readouterr().out
     assert vitviz.load(folder, verify=True).engine == "module"
 
 

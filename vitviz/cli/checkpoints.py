@@ -88,7 +88,12 @@ def run_verify(
         return 0
     print(f"{verification.name} beside {verification.reference}\n")
     _print_table(verification.rows)
-    print(f"\n{'Every number matches' if verification.exact else 'Not every number matches'} the package's.")
+    print(
+        *(f"not compared: {each}" for each in verification.not_compared),
+        "",
+        f"{'Every' if verification.exact else 'Not every'} number matches the package's.",
+        sep="\n",
+    )
     return 0 if verification.exact else 1
 
 

@@ -128,10 +128,8 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[tu
 
     def run_both(quantity: str, network: Network, ours: torch.Tensor, theirs: torch.Tensor) -> None:
         with torch.inference_mode():
-            found, weights = model.network(ours, need_weights=True)
-            encoding = network.encode(theirs)
-            output = network(theirs)
-        comparisons.append(compare(quantity, found, output))
+            (found, weights), encoding = model.network(ours, need_weights=True), network.encode(theirs)
+            comparisons.append(compare(quantity, found, network(theirs)))
         for layer, own in enumerate(weights):
             other = torch.stack([trace.weights(layer) for trace in encoding.traces])
             each = compare(f"attention, layer {layer}", own, other, attention_bound(other))
