@@ -62,7 +62,7 @@ def components(
         basis = Basis.of(kept, count, Basis.of(kept, 1).seen_from(pictures) if has_background else None)
     if len(instance("basis", basis, Basis, "maps.basis").mean) != pictures[0].shape[-1]:
         raise MethodError(f"basis of {len(basis.mean)} channels: expected {pictures[0].shape[-1]}, as vectors have")
-    inside, part = [torch.ones(1)] * len(pictures), place.description
+    inside, part = [torch.ones(1, dtype=torch.float32)] * len(pictures), place.description
     if basis.foreground is not None:
         inside = [(basis.foreground.project(picture) > 0).float() for picture in pictures]
         foreground_share = float(torch.cat([each.flatten() for each in inside]).mean())

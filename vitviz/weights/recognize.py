@@ -31,7 +31,6 @@ OTHERS = {
     "encoder.layers.encoder_layer_0.": ("torchvision's ViT, such as torchvision.models.vit_b_16()", None),
     "backbone.layers.0.attn.qkv": ("MMPretrain's ViT", None),
 }
-NO_ATTENTION = "a network without attention"
 # Names that wrappers of training put between the parts of a key.
 WRAPPERS = re.compile(r"(?:_checkpoint_wrapped_module|_fsdp_wrapped_module)\.")
 # Parts of keys from which a weight is computed when a module runs, and what makes it a plain one.
@@ -299,9 +298,12 @@ def _refusal(file: WeightFile) -> str:
             reason = f"{quote(computed)} is a part of a weight that its module computes when it runs"
             return f"{file.name}: {reason}; expected the state_dict() after {remedy} for each such module"
     found = (row for part, row in OTHERS.items() if any(part in key for key in keys))
-    usual = ("", "vit_base_patch16_224") if any("att" in key.lower() for key in keys) else (NO_ATTENTION, None)
-    kind, name = next(found, usual)
-    what = f"the keys of {kind}" if kind else f"its keys are {listing(keys) if keys else 'no tensors'}"
+    attends = not keys or any("att" in key.lower() for key in keys)
+    kind, name = next(found, ("", "vit_base_patch16_224" if attends else None))
+    others = f"its keys are {listing(keys) if keys else 'no tensors'}" + ", and none speaks of attention" * (
+        not attends
+    )
+    what = f"the keys of {kind}" if kind else others
     by_timm = f"architecture={name!r} (timm's own name of it, and timm opens it), or " if name else ""
     lines = (
         f"module = …, as it was built; module.load_state_dict(torch.load({file.name!r})); "
