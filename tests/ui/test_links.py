@@ -297,11 +297,3 @@ def test_what_a_link_says_wrongly_is_left_out_and_said(link: str, notes: tuple[s
         assert note.startswith(f"Left out of this link: {start}") and note.count(start) == 1
     [note] = read_link("?method=magic").notes
     assert note.startswith("Left out of this link: method = 'magic': expected 'attention'")
-
-
-def test_what_is_alike_without_a_second_picture_is_beside_another_one() -> None:
-    pictures = [[view.picture for view in read_link(link).state.views] for link in (
-        "layout=alike", "layout=alike&example=astronaut.jpg", "layout=alike&second.example=rocket.jpg", "layout=two",
-    )]  # fmt: skip
-    cat, man = "example:chelsea.jpg", "example:astronaut.jpg"
-    assert pictures == [[cat, man], [man, cat], [cat, "example:rocket.jpg"], [cat, cat]]

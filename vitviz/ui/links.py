@@ -15,7 +15,6 @@ from vitviz.errors.kinds import MethodError, VitvizError
 from vitviz.errors.messages import nearest, quote
 from vitviz.evaluation.probes import PROBES
 from vitviz.models.targets import class_of
-from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.state import ANYTHING, FIRST_VIEW, OWN_MODEL, PAIRED_LAYOUTS, TOKEN_METHOD, PageState, View, fields_of
 
 # Prefixes of the parameters of the map, of those of the probe, and of all keys of the second view.
@@ -136,10 +135,6 @@ def _class_text(value: Any, labels: Sequence[str]) -> str:
     return label if labels.count(label) == 1 else f"{label} ({value})"
 
 
-# Beside a picture, where a link names none: as the page begins.
-OTHER_PICTURES = ("example:astronaut.jpg", f"example:{EXAMPLES[0]}")
-
-
 def read_link(link: str) -> Link:
     """The state of a link; a note says what is not legal in it and left out.
 
@@ -153,11 +148,7 @@ def read_link(link: str) -> Link:
     views = [reader.view(FIRST_VIEW)]
     second = _Reader({key.removeprefix(SECOND): text for key, text in reader.entries.items() if key.startswith(SECOND)})
     if second.entries or reader.entries.get("layout") in PAIRED_LAYOUTS:
-        place = views[0].input
-        if not second.entries and reader.entries.get("layout") == "alike":
-            # What is alike in a picture and itself is no question.
-            place = {**place, "picture": next(each for each in OTHER_PICTURES if each != place["picture"])}
-        views.append(second.view(View(**place)))
+        views.append(second.view(View(**views[0].input)))
     state = PageState(tuple(views), **reader.fields(PAGE_FIELDS))
     # A second view without a model has that of the first.
     missing = (reader.missing, second.missing or reader.missing * ("model" not in second.entries))[: len(views)]
