@@ -21,7 +21,7 @@ from tests.support.comparison import closeness
 from vitviz import Answer, ConfigError, ImageError, MethodError, QueryError
 from vitviz.errors.number_text import percent
 from vitviz.language import answers
-from vitviz.language.cell import one_scale
+from vitviz.language.notebook import one_scale
 from vitviz.language.passes import KeptCalls
 from vitviz.language.reading import rank_heads
 from vitviz.language.text import Token, find_word, words_of

@@ -12,7 +12,7 @@ from vitviz.errors.extras import optional
 from vitviz.errors.kinds import ConfigError
 from vitviz.errors.number_text import percent
 from vitviz.language import ask
-from vitviz.language.cell import one_scale
+from vitviz.language.notebook import one_scale
 from vitviz.models.watched.outputs import module_errors
 from vitviz.visualization.captioned import png
 from vitviz.visualization.panels import MAX_PANELS, figure

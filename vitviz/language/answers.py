@@ -20,9 +20,9 @@ from vitviz.errors.kinds import MethodError, QueryError
 from vitviz.errors.messages import describe, quote
 from vitviz.errors.number_text import percent
 from vitviz.images.geometry import Geometry
-from vitviz.language.cell import cell_html
 from vitviz.language.generation import generate
 from vitviz.language.maps import PictureGrid, painted
+from vitviz.language.notebook import cell_html
 from vitviz.language.passes import flow
 from vitviz.language.prompts import Prompt
 from vitviz.language.reading import Reading, rank_heads
