@@ -15,7 +15,7 @@ import torch
 from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.weights.metadata.rules import common_fraction
-from vitviz.weights.metadata.stated_preprocessing import processor_rule
+from vitviz.weights.metadata.stated_preprocessing import SWITCHES, processor_rule
 
 PACKAGES = ("torchvision", "timm", "open_clip")
 # Steps without an effect on RGB pictures.
@@ -37,13 +37,10 @@ KINDS = re.compile("(ViT|DeiT|Beit|Bit|CLIP|ChineseCLIP|Blip|Flava|Siglip|Siglip
 # The backend by a base of transformers' image processors.
 PROCESSORS = {"TorchvisionBackend": "torchvision", "BaseImageProcessorFast": "torchvision", "PilBackend": "pillow"}
 
-# Fields of a processor, which its class may have for all of its kind; the last of the switches change no pixel of RGB.
-SWITCHES = (
-    *("do_resize", "do_center_crop", "do_pad", "do_rescale", "do_normalize"),
-    *("do_convert_rgb", "do_reduce_labels"),
-)
+# Switches of a processor that are read, and those that change no pixel of RGB; fields that its class may have for all.
+KNOWN = (*(f"do_{name}" for name in SWITCHES), "do_convert_rgb", "do_reduce_labels")
 FIELDS = (
-    *(*SWITCHES, "size", "crop_size", "resample", "rescale_factor", "image_mean", "image_std", "default_to_square"),
+    *(*KNOWN, "size", "crop_size", "resample", "rescale_factor", "image_mean", "image_std", "default_to_square"),
     *("patch_size", "max_num_patches"),
 )
 
@@ -113,9 +110,7 @@ def _read_processor(processor: Any) -> Preprocessing | None:
     fields = {name: value for name, value in stated.items() if value is not None or name.startswith("do_")}
     # DINOv3's processor rescales first.
     float_first, backend = kind[1] == "DINOv3ViT", PROCESSORS[bases[0]]
-    if any(
-        value is True and name.startswith(("do_", "use_")) and name not in SWITCHES for name, value in fields.items()
-    ):
+    if any(value is True and name.startswith(("do_", "use_")) and name not in KNOWN for name, value in fields.items()):
         return None
     with suppress(CheckpointError):
         rule = processor_rule(fields, "preprocessing", 3, float_first=float_first)
