@@ -95,11 +95,11 @@ async def _alone(traffic: Traffic, guest: Guest, tally: Tally) -> None:
     """One visitor, who uploads pictures one after another and has each analysed."""
     pictures = np.random.default_rng(1)
     async with _open_page(traffic, tally, guest) as visitor:
-        for _ in range(ALONE_ANALYSES):
-            await visitor.analyze(upload=await visitor.upload("another.png", random_picture(pictures)))
-        await visitor.analyze(upload=await visitor.upload(guest.name, guest.picture))
         # The first analysis is slower, since it fills caches.
-        tally.analyses[ALONE] = visitor.seconds[1:]
+        await visitor.analyze(upload=await visitor.upload("another.png", random_picture(pictures)))
+        for _ in range(ALONE_ANALYSES - 1):
+            await _show(visitor, "another.png", random_picture(pictures), tally, ALONE)
+        await _show(visitor, guest.name, guest.picture, tally, ALONE)
         await _check(visitor, guest, None, tally)
 
 
@@ -133,8 +133,7 @@ async def _visit(visitor: Visitor, guest: Guest, number: int, plan: Namespace, t
         await asyncio.sleep(plan.think * random.uniform(0.5, 1.5))
 
     await rest()
-    await visitor.analyze(upload=await visitor.upload(guest.name, guest.picture))
-    tally.analyses.setdefault(name, []).append(visitor.seconds[0])
+    await _show(visitor, guest.name, guest.picture, tally, name)
     await _check(visitor, guest, None, tally)
     await rest()
     if number % LEAVE_EVERY == LEAVE_EVERY - 1:
@@ -146,6 +145,20 @@ async def _visit(visitor: Visitor, guest: Guest, number: int, plan: Namespace, t
     await rest()
     await visitor.analyze(resolution=None)
     await _check(visitor, guest, None, tally)
+
+
+async def _show(visitor: Visitor, name: str, picture: bytes, tally: Tally, stage: str) -> None:
+    """Upload a picture, have it analysed and fetch a layer of it, with how long each takes."""
+    times = [time.monotonic()]
+    upload = await visitor.upload(name, picture)
+    times.append(time.monotonic())
+    await visitor.analyze(upload=upload)
+    times.append(time.monotonic())
+    await visitor.file("layer 0")
+    times.append(time.monotonic())
+    spans = {"analysis": times[2] - times[1], "upload to map": times[3] - times[0], "layer": times[3] - times[2]}
+    for kind, seconds in spans.items():
+        tally.times.setdefault((kind, stage), []).append(seconds)
 
 
 @asynccontextmanager

@@ -20,9 +20,13 @@ BUDGET_BYTES, MAX_BUDGET_RATIO = 3 * 2**30, 1.15
 
 @dataclass
 class Tally:
-    """The results of a load test."""
+    """The results of a load test.
 
-    analyses: dict[str, list[float]] = field(default_factory=dict)
+    Args:
+        times: in seconds, by what was waited for and stage.
+    """
+
+    times: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     memory_bytes: dict[str, int] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
@@ -53,15 +57,16 @@ class Tally:
 
 def tables(tally: Tally) -> str:
     """The tables in Markdown, and every fault in a line."""
-    alone = np.median(tally.analyses.get(ALONE, inf))
     times = {
-        name: {
-            "analyses": str(len(taken)),
+        f"{kind}, {stage}": {
+            "number": str(len(taken)),
             "median": seconds(float(np.median(taken))),
             "95 %": seconds(float(np.percentile(taken, 95))),
-            "95 %, over the median of one alone": significant(float(np.percentile(taken, 95) / alone)),
+            "95 %, over the median of one alone": significant(
+                float(np.percentile(taken, 95) / np.median(tally.times.get((kind, ALONE), inf)))
+            ),
         }
-        for name, taken in tally.analyses.items()
+        for (kind, stage), taken in sorted(tally.times.items())
     }
     counts = {
         "rows checked": tally.rows_checked,
@@ -71,7 +76,7 @@ def tables(tally: Tally) -> str:
     }
     lines = []
     for title, rows in {
-        "From asking for an analysis to its answer": times,
+        "Analyses, from asking to the answer; maps, from the upload to a layer; layers": times,
         "Memory of the app": {name: {"": mebibytes(count)} for name, count in tally.memory_bytes.items()},
         "All visits": {name: {"found": significant(count)} for name, count in counts.items()},
     }.items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import secrets
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -59,7 +58,6 @@ class Visitor:
         address: of the visitor, on this machine.
         state: of the page.
         facts: of the analysis that it shows.
-        seconds: from request to answer, of its analyses.
     """
 
     def __init__(self, traffic: Traffic, client: httpx.AsyncClient, address: str, start: dict[str, Any]) -> None:
@@ -67,7 +65,6 @@ class Visitor:
         self.page, self.number = secrets.token_urlsafe(16), 0
         self.state: dict[str, Any] = start["state"]
         self.facts: dict[str, Any] = start["views"][0]
-        self.seconds: list[float] = []
 
     @classmethod
     @asynccontextmanager
@@ -109,9 +106,7 @@ class Visitor:
         """
         picture = {} if upload is None else {"picture": upload["picture"]}
         state = {**self.state, "views": [{**self.state["views"][0], **picture, **view}]}
-        started = time.monotonic()
         reply = await self.run("analyze", state=state, index=0, is_new=upload is not None)
-        self.seconds.append(time.monotonic() - started)
         self.state, self.facts = reply["state"], reply["views"][0]
 
     async def run(self, kind: str, **request: Any) -> dict[str, Any]:

@@ -259,7 +259,7 @@ def tally(served: Served, visitors: list[Guest]) -> Tally:
 
 
 def test_a_visitor_is_shown_what_the_library_computes(tally: Tally) -> None:
-    assert tally.rows_checked == 3 and len(tally.analyses[load.AMONG]) == 1
+    assert tally.rows_checked == 3 and {stage for _, stage in tally.times} == {load.AMONG}
 
 
 def test_a_mixup_of_visitors_results_is_detected(served: Served, visitors: list[Guest]) -> None:
@@ -295,7 +295,7 @@ def test_a_refusal_of_the_app_is_an_error_of_the_visit(served: Served) -> None:
 
 
 def test_errors_make_a_load_test_fail() -> None:
-    good = Tally(analyses={"alone": [1.0, 2.0, 3.0]}, memory_bytes={"after one": 100, "after two": 109})
+    good = Tally(times={("layer", "alone"): [1.0, 2.0, 3.0]}, memory_bytes={"after one": 100, "after two": 109})
     assert good.is_good
     wrong: list[dict[str, Any]] = [
         {"memory_bytes": {"after one": 4 * 2**30}},
@@ -307,7 +307,7 @@ def test_errors_make_a_load_test_fail() -> None:
     for change in wrong:
         assert not replace(good, **change).is_good
     said = tables(replace(good, errors=["guest-1.png: another's"], log=["ValueError: 1"]))
-    assert "| alone | 3 | 2.00 s | 2.90 s | 1.45 |" in said and said.endswith(
+    assert "| layer, alone | 3 | 2.00 s | 2.90 s | 1.45 |" in said and said.endswith(
         "- guest-1.png: another's\n- ValueError: 1"
     )
 
