@@ -181,6 +181,13 @@ def test_another_second_picture_is_chosen_or_given(
         assert first and second and first["y"] == second["y"] and second["x"] >= first["x"] + first["width"]
 
 
+def test_a_link_without_a_second_picture_shows_an_example_beside_it(browser: Browser, address: str) -> None:
+    cat, man = "example:chelsea.jpg", "example:astronaut.jpg"
+    for link, expected in {"layout=alike": [cat, man], "layout=alike&example=astronaut.jpg": [man, cat]}.items():
+        with opened_page(browser, address, link) as page:
+            assert [view["picture"] for view in state(page)["views"]] == expected
+
+
 def test_what_does_not_fit_a_link_is_left_out_with_a_reason(browser: Browser, address: str) -> None:
     with opened_page(browser, address, "layout=alike&second.example=coffee.jpg&alike=14.0&alike-layer=8") as page:
         expect(page.locator(".vx-notice")).to_contain_text("layer 8: expected at most 7. The best layer is shown.")

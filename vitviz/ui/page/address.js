@@ -1,12 +1,12 @@
 // The state as the address of the page, and back.
 
 import { rememberAnalysis } from "./analyses.js";
-import { forgetChoices } from "./choices.js";
+import { chooseAlike, forgetChoices } from "./choices.js";
 import { root } from "./dom.js";
 import { openMenu } from "./menus.js";
 import { notify, notifyToo, retryOf } from "./messages.js";
 import { randomId } from "./numbers.js";
-import { latest, missing, models, page, panes, requests, shownPanes, store } from "./page.js";
+import { isAlike, latest, missing, models, page, panes, requests, shownPanes, store } from "./page.js";
 import { withHostEntries } from "./places.js";
 import { backend, METHODS, PROBES } from "./settings.js";
 import { analysisKey, isEqual, withChanges } from "./store.js";
@@ -138,6 +138,8 @@ export function openLink(link, known) {
     // The visitor's choices in the meantime win.
     const merged = withChanges(reply.state, entry, store.state), menu = MENUS.includes(merged.panel) ? merged.panel : "";
     store.open({ ...merged, views: merged.views.map(withOwnSettings), panel: menu ? "" : merged.panel }, known);
+    // What is alike in a picture and itself is no question: such a link names no second one.
+    if (isAlike() && new Set(store.state.views.map(analysisKey)).size === 1) chooseAlike();
     openMenu(menu);
     end();
     if (reply.notes?.length) notifyToo(reply.notes.join(" "));
