@@ -72,9 +72,9 @@ def test_the_table_of_memory_has_the_models_of_the_papers() -> None:
 
 
 @pytest.mark.parametrize("row", between("others").splitlines()[2:])
-def test_every_variable_is_read_by_the_program_that_the_table_names(row: str) -> None:
-    name, package = (cell.strip(" `") for cell in row.split("|")[1:3])
-    found = find_spec(package)
+def test_every_variable_is_read_by_the_program_that_its_name_says(row: str) -> None:
+    name = row.split("|")[1].strip(" `")
+    found = find_spec("gradio" if name.startswith("GRADIO_") else "huggingface_hub")
     assert found is not None and found.submodule_search_locations
     sources = Path(found.submodule_search_locations[0]).rglob("*.py")
     assert any(f'"{name}"' in source.read_text(encoding="utf-8") for source in sources)

@@ -104,16 +104,6 @@ TESTS: dict[str, dict[str, list[str]]] = {
     "A shared app ends work that takes too long": {
         "ui/server/test_line.py": ["test_work_of_strangers_ends_at_a_report_after_its_time"]
     },
-    "What is kept of a visitor is not dropped for what another sends": {
-        "ui/test_holdings.py": [
-            "test_forty_visitors_keep_their_analyses_in_the_default",
-            "test_one_visitors_analyses_drop_nobody_elses",
-            "test_stores_share_a_bound_and_what_can_be_computed_again_goes_first",
-            "test_a_picture_outlives_its_analyses_for_which_the_page_asks_again",
-            "test_no_analysis_is_so_large_that_everybody_elses_go",
-        ],
-        "ui/test_runs.py": ["test_a_checkpoint_that_is_refused_gets_no_id"],
-    },
     "What nobody waits for ends": {
         "ui/test_runs_order.py": [
             "test_a_page_that_closes_ends_its_runs",
@@ -151,14 +141,6 @@ TESTS: dict[str, dict[str, list[str]]] = {
         "ui/test_holdings.py": ["test_a_key_says_nothing_of_what_others_have"],
         "ui/test_models.py": ["test_a_checkpoint_of_ones_own_has_an_id_that_nobody_can_guess"],
     },
-    "A visitor who fills the disk, or sends many files, loses their own": {
-        "ui/server/test_files.py": [
-            "test_who_fills_the_disk_loses_their_own_files",
-            "test_what_is_being_written_counts_and_ends_when_there_is_no_room",
-        ],
-        "ui/test_holdings.py": ["test_who_sends_most_takes_from_nobody_else"],
-        "ui/test_runs.py": ["test_a_checkpoint_that_is_refused_gets_no_id"],
-    },
     "Old files are deleted": {
         "ui/server/test_files.py": [
             "test_a_file_in_use_is_not_old",
@@ -180,10 +162,8 @@ TESTS: dict[str, dict[str, list[str]]] = {
             "test_a_child_beyond_its_limits_is_one_sentence_and_leaves_nothing",
             "test_a_processor_is_counted_over_all_parts",
             "test_a_machine_without_a_free_process_refuses_a_file_but_not_for_good",
-        ]
-    },
-    "So many children at once": {
-        "ui/server/test_line.py": ["test_who_waits_has_no_thread_and_hears_how_many_come_first"]
+        ],
+        "ui/server/test_line.py": ["test_who_waits_has_no_thread_and_hears_how_many_come_first"],
     },
     "A child reads its file and reaches nothing else": {
         "worker/test_worker.py": [
@@ -255,14 +235,25 @@ TESTS: dict[str, dict[str, list[str]]] = {
         "weights/formats/test_damaged_files.py": ["test_a_file_that_is_no_checkpoint_is_refused"],
         "weights/test_packages.py": ["test_code_and_other_files_of_a_folder_are_not_run"],
     },
-    "What is kept is bounded": {
+    "What is kept of a visitor is not dropped for what another sends": {
         "ui/test_holdings.py": [
             "test_defaults_are_shares_of_the_memory",
             "test_what_can_be_computed_again_goes_first",
+            "test_forty_visitors_keep_their_analyses_in_the_default",
+            "test_one_visitors_analyses_drop_nobody_elses",
+            "test_stores_share_a_bound_and_what_can_be_computed_again_goes_first",
+            "test_a_picture_outlives_its_analyses_for_which_the_page_asks_again",
+            "test_no_analysis_is_so_large_that_everybody_elses_go",
+            "test_who_sends_most_takes_from_nobody_else",
         ],
+        "ui/test_runs.py": ["test_a_checkpoint_that_is_refused_gets_no_id"],
         "ui/test_stores.py": [
             "test_every_store_of_the_app_is_in_the_table",
             "test_no_store_is_made_that_is_not_in_the_table",
+        ],
+        "ui/server/test_files.py": [
+            "test_who_fills_the_disk_loses_their_own_files",
+            "test_what_is_being_written_counts_and_ends_when_there_is_no_room",
         ],
     },
     "What is computed is bounded": {

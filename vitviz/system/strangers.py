@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-# Requests of a visitor answered at a time; one address that asks for everything at once
+# Requests of a visitor answered at a time; one that asks for everything at once
 AT_ONCE = 40
 # Those that arrive, wait or are taken, too; one address with thousands of open requests
 MOST = 400
-# Calls of a visitor whose answers nobody reads; 400 calls of 1 MiB each, which Gradio would keep
+# Calls of a visitor whose answers nobody reads; 400 calls of 1 MiB each, which Gradio keeps
 MAX_UNREAD = 32
 # Seconds until such an answer is dropped; a few from each of many addresses
 REPLY_SECONDS = 600.0
@@ -22,7 +22,7 @@ SHORT_SECONDS = 1.5
 LARGE_FLOPS = 150e9
 # Seconds until work of a shared app ends, at its next report; studies that never end
 RUN_SECONDS = 120.0
-# Seconds that a run outlives its connection; runs that are started and left
+# Seconds that a run outlives its connection; runs started and left
 GRACE_SECONDS = 5.0
 # Seconds in which a body arrives; 66 bodies that stop before their last byte
 BODY_SECONDS = 10.0
@@ -30,9 +30,9 @@ BODY_SECONDS = 10.0
 BYTES_A_SECOND = 2**17
 # Bytes of a JSON body; JSON without end
 JSON_BYTES = 2**17
-# Its lists, objects and commas; 43,000 empty lists, which take 3 MB once they are read
+# Its lists, objects and commas; 43,000 empty lists, 3 MB once they are read
 JSON_ITEMS = 20_000
-# Its bytes that count as one more request; 400 requests of 128 KiB, which all wait
+# Its bytes that count as one more request; 400 waiting requests of 128 KiB
 REQUEST_BYTES = 2**13
 # Bytes of a call by MCP, with its pictures; a call without end
 TOOL_BYTES = 32 * 2**20
@@ -40,7 +40,7 @@ TOOL_BYTES = 32 * 2**20
 FIRST_REQUEST_SECONDS = 10
 # Seconds in which a byte of an answer is taken; downloads that nobody reads
 TAKEN_SECONDS = 60
-# Visitors who are remembered as served, before whom new ones come; new addresses without end
+# Visitors remembered as served, before whom new ones come; new addresses without end
 MAX_SERVED = 64
 # Least bytes of a row in memory; small entries that weigh more than they say
 ROW_BYTES = 2**12

@@ -51,10 +51,7 @@ class ServerSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    analysis_bytes: Bytes = Field(
-        default=ByteSize(MAX_BYTES),
-        description="the most memory for one analysis, also for a map with a discard ratio",
-    )
+    analysis_bytes: Bytes = Field(default=ByteSize(MAX_BYTES), description="the most memory for one analysis")
     cache_bytes: Bytes | None = Field(
         default=None,
         description="[what is kept in memory](#what-is-kept) for all visitors; an eighth of the app's if unset",
