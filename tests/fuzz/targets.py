@@ -86,8 +86,8 @@ def open_picture(name: str, content: bytes) -> object:
         path = Path(folder, "file")
         path.write_bytes(content)
         arguments, limits = (name, None, "apply"), isolated_pictures.LIMITS
-        with isolated_pictures.unopened(worker(), reader, open(path, "rb"), arguments, name, limits) as picture:
-            return len(picture.decode().png())
+        with isolated_pictures.decoded_by(worker(), reader, open(path, "rb"), arguments, name, limits) as picture:
+            return len(picture.png())
 
 
 @cache

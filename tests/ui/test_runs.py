@@ -186,10 +186,8 @@ def test_a_picture_that_a_crop_would_hide_is_shown_whole_and_decoded_once(
         service.start, preprocessing=replace(service.start.preprocessing, fit="crop")
     )
     Image.new("RGB", size).save(tmp_path / "tall.png")
-    opened, names = decoding.unopened_picture, []
-    monkeypatch.setattr(
-        decoding, "unopened_picture", lambda *given, **how: names.append(given[2]) or opened(*given, **how)
-    )
+    opened, names = decoding.open_picture, []
+    monkeypatch.setattr(decoding, "open_picture", lambda *given, **how: names.append(given[2]) or opened(*given, **how))
     reply = visit.analyze(tmp_path / "tall.png")
     assert names == ["tall.png"] and reply["state"]["views"][0]["fit"] == fit
     assert len(reply["notes"]) == len(notes) and all(map(str.__contains__, reply["notes"], notes))
@@ -199,7 +197,7 @@ def test_a_picture_that_a_crop_would_hide_is_shown_whole_and_decoded_once(
 
 def test_a_slow_picture_waits_with_long_work(visit: Visit, wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However few pixels it has."""
-    opened, seconds = decoding.unopened_picture, list[float]()
+    opened, seconds = decoding.open_picture, list[float]()
 
     def slow(*given: Any, cpu_seconds: float, **how: Any) -> Any:
         seconds.append(cpu_seconds)
@@ -209,7 +207,7 @@ def test_a_slow_picture_waits_with_long_work(visit: Visit, wide: Path, monkeypat
             raise error
         return opened(*given, cpu_seconds=cpu_seconds, **how)
 
-    monkeypatch.setattr(decoding, "unopened_picture", slow)
+    monkeypatch.setattr(decoding, "open_picture", slow)
     assert visit.analyze(wide)["views"][0]["predictions"] and seconds == [SHORT_SECONDS, LIMITS.cpu_seconds]
 
 

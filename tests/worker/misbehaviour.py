@@ -114,7 +114,6 @@ def attack(ask: Any, own: IO[bytes], others: str, pid: int, port: int) -> Iterat
 def swell(ask: Any, file: IO[bytes], size: tuple[int, int], nbytes: int) -> Iterator[Any]:
     """A reader whose header states a picture of 100 pixels."""
     yield {"pixels": 100}, b""
-    ask()
     yield {"width": size[0], "height": size[1]}, b""
     ask()
     yield {}, bytes(nbytes)

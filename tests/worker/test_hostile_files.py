@@ -52,10 +52,10 @@ def opened(path: Path, limits: Limits = LIMITS) -> Image.Image | str:
     """The picture of a file that a child has read, or the message."""
     reader = f"{isolated_pictures.__name__}:read_picture"
     try:
-        with isolated_pictures.unopened(
+        with isolated_pictures.decoded_by(
             shared_worker(), reader, opened_file(path, legible(path.name)), (path.name,), path.name, limits
         ) as picture:
-            return Image.open(io.BytesIO(picture.decode().png()))
+            return Image.open(io.BytesIO(picture.png()))
     except ImageError as error:
         return str(error)
 

@@ -26,7 +26,7 @@ from tests.support.makers import MakeModel
 from tests.support.waiting import wait_until
 from tests.worker import misbehaviour
 from vitviz.errors.kinds import ConfigError, ImageError, LimitError
-from vitviz.images.isolated_pictures import PNG_BYTES, OpenPicture, limits_of, unopened, unopened_picture
+from vitviz.images.isolated_pictures import PNG_BYTES, OpenPicture, decoded_by, limits_of, open_picture
 from vitviz.images.preprocessing import BACKENDS, FITS, Preprocessing
 from vitviz.worker import Limits, Worker, check_limits
 from vitviz.worker.child import IS_LINUX, LENGTH, landlock_version
@@ -40,7 +40,8 @@ SMALL = Limits(memory_bytes=2**28, cpu_seconds=20, wall_seconds=60)
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:
-    worker = Worker(preload=("tests.torchvision_names",))
+    worker = Worker()
+    worker.preload = ("tests.torchvision_names", *worker.preload)
     yield worker
     worker.close()
 
@@ -57,12 +58,11 @@ def photo(tmp_path: Path) -> Path:
 
 def check_picture(worker: Worker, path: Path, preprocessing: Preprocessing, fit: str | None = None) -> None:
     """What a child makes of a picture is what the library makes of it."""
-    with unopened_picture(worker, path, path.name) as picture:
-        opened = picture.decode()
-        found = opened.model_input(preprocessing, 4, 4, fit, 90)
+    with open_picture(worker, path, path.name) as picture:
+        found = picture.model_input(preprocessing, 4, 4, fit, 90)
     image = vitviz.open_image(path)
     expected = preprocessing.prepare(image, 4, 4, fit).resized(90)
-    assert (opened.width, opened.height) == image.size
+    assert picture.size == image.size
     assert torch.equal(found.pixels, expected.pixels) and found.geometry == expected.geometry
     assert np.array_equal(found.image, expected.image) and found.assumptions == expected.assumptions
 
@@ -96,7 +96,7 @@ def test_errors_are_those_of_the_library(worker: Worker, tmp_path: Path) -> None
     (tmp_path / "page.png").write_bytes(b"<html>")
     with pytest.raises(ImageError) as expected:
         vitviz.open_image(tmp_path / "page.png")
-    with pytest.raises(ImageError) as found, unopened_picture(worker, tmp_path / "page.png", "page.png"):
+    with pytest.raises(ImageError) as found, open_picture(worker, tmp_path / "page.png", "page.png"):
         pass
     assert str(found.value) == str(expected.value)
 
@@ -310,9 +310,9 @@ def test_an_answer_larger_than_its_picture_is_refused(
         arguments = size, nbytes
         with (
             pytest.raises(ImageError, match=r"photo\.png: the process that opened it gave no answer"),
-            unopened(light, f"{misbehaviour.__name__}:swell", open(photo, "rb"), arguments, photo.name) as picture,
+            decoded_by(light, f"{misbehaviour.__name__}:swell", open(photo, "rb"), arguments, photo.name) as picture,
         ):
-            use(picture.decode())
+            use(picture)
 
 
 def _runs(pid: int) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import math
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -59,10 +59,9 @@ def warm_up() -> None:
 def read_picture(
     ask: Ask, file: BinaryIO, name: str, value_range: ValueRange | None = None, color_profile: ColorProfile = "apply"
 ) -> Parts:
-    """The number of pixels by the header; the upright size on request; then :func:`answers`."""
+    """The number of pixels by the header, before any is decoded; then :func:`answers`."""
     unopened = UnopenedImage(file, name, value_range, color_profile, MAX_PIXELS)
     yield {"pixels": math.prod(unopened.size)}, b""
-    ask()
     yield from answers(ask, unopened.open())
 
 
@@ -114,9 +113,9 @@ class OpenPicture:
             values = np.frombuffer(pixels, np.float32).reshape(1, len(preprocessing.mean), height, width)
             image = Image.fromarray(np.frombuffer(levels, np.uint8).reshape(rows, columns, 3))
             geometry = Geometry(**{**facts["geometry"], "box": tuple(map(float, facts["geometry"]["box"]))})
-            ImageFacts(_sentences(facts["assumptions"])).keep(image)
+            ImageFacts(_checked(facts["assumptions"])).keep(image)
             return PreparedImage(image, torch.from_numpy(values), geometry)
-        except (KeyError, TypeError, ValueError, ConfigError):
+        except (AttributeError, KeyError, TypeError, ValueError, ConfigError):
             raise self._child.answer_error() from None
 
     def png(self) -> bytes:
@@ -128,56 +127,35 @@ class OpenPicture:
         return bytes(self._child.part("png", 4 * self.width * self.height + PNG_BYTES)[1])
 
 
-@dataclass(frozen=True, eq=False)
-class UnopenedPicture:
-    """A picture whose header a child has read.
-
-    Args:
-        pixels: number of pixels that the header states.
-    """
-
-    pixels: int
-    _child: Child
-
-    def decode(self) -> OpenPicture:
-        """Decode the picture as :func:`vitviz.open_image` does. Can be called once.
-
-        Raises:
-            ImageError: as :func:`vitviz.open_image`, or the child exceeds a limit.
-        """
-        facts, _ = self._child.part("decode")
-        width, height = facts.get("width"), facts.get("height")
-        if isinstance(width, int) and isinstance(height, int) and 0 < width * height <= self.pixels and width > 0:
-            return OpenPicture(width, height, self._child)
-        raise self._child.answer_error()
-
-
 @contextmanager
-def unopened(
+def decoded_by(
     worker: Worker,
     reader: str,
     file: IO[bytes],
     arguments: tuple[object, ...],
     name: str,
     limits: Limits = LIMITS,
-) -> Iterator[UnopenedPicture]:
-    """A picture whose header a reader has read; the child runs until the context ends."""
+) -> Iterator[OpenPicture]:
+    """A picture that a reader decodes; the child runs until the context ends."""
     with file, worker.child(reader, [file], arguments, limits, ImageError, name) as child:
-        pixels = child.part()[0].get("pixels")
-        if not isinstance(pixels, int) or pixels > MAX_PIXELS:
+        pixels, size = child.part()[0].get("pixels"), child.part()[0]
+        width, height = size.get("width"), size.get("height")
+        if not (isinstance(pixels, int) and isinstance(width, int) and isinstance(height, int)):
             raise child.answer_error()
-        yield UnopenedPicture(pixels, child)
+        if width < 1 or not 0 < width * height <= pixels <= MAX_PIXELS:
+            raise child.answer_error()
+        yield OpenPicture(width, height, child)
 
 
-def unopened_picture(
+def open_picture(
     worker: Worker,
     path: Path,
     name: str,
     value_range: ValueRange | None = None,
     color_profile: ColorProfile = "apply",
     cpu_seconds: float = LIMITS.cpu_seconds,
-) -> Any:
-    """A context with a picture whose header is read, an :class:`UnopenedPicture`.
+) -> AbstractContextManager[OpenPicture]:
+    """A context with a picture that a child has decoded.
 
     Args:
         worker: that starts the child.
@@ -185,12 +163,11 @@ def unopened_picture(
         cpu_seconds: of a processor.
 
     Raises:
-        ImageError: as :func:`vitviz.open_image`, as far as the header tells, or the child exceeds a limit.
+        ImageError: as :func:`vitviz.open_image`, or the child exceeds a limit.
     """
-    reader, arguments = f"{__name__}:read_picture", (name, value_range, color_profile)
-    limits = limits_of(path)
-    limits = replace(limits, cpu_seconds=min(cpu_seconds, limits.cpu_seconds))
-    return unopened(worker, reader, opened_file(path, legible(name)), arguments, name, limits)
+    limits = replace(limits_of(path), cpu_seconds=cpu_seconds)
+    arguments = name, value_range, color_profile
+    return decoded_by(worker, f"{__name__}:read_picture", opened_file(path, legible(name)), arguments, name, limits)
 
 
 def limits_of(path: Path) -> Limits:
@@ -198,11 +175,10 @@ def limits_of(path: Path) -> Limits:
     return replace(LIMITS, threads=kind_of(start_of(path)) == HEIC)
 
 
-def _sentences(value: Any) -> tuple[str, ...]:
+def _checked(sentences: Sequence[str]) -> tuple[str, ...]:
     """The sentences of a child, if they are few, short and in one line each."""
-    is_short = isinstance(value, list) and len(value) <= MAX_SENTENCES
-    if is_short and all(
-        isinstance(each, str) and len(each) <= MAX_SENTENCE_CHARS and each.isprintable() for each in value
+    if len(sentences) > MAX_SENTENCES or not all(
+        each.isprintable() and len(each) <= MAX_SENTENCE_CHARS for each in sentences
     ):
-        return tuple(value)
-    raise ValueError
+        raise ValueError
+    return tuple(sentences)

@@ -15,7 +15,7 @@ from PIL import Image
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import legible
 from vitviz.images.colours import ColorProfile
-from vitviz.images.isolated_pictures import LIMITS, Ask, Parts, UnopenedPicture, answers, unopened
+from vitviz.images.isolated_pictures import LIMITS, Ask, OpenPicture, Parts, answers, decoded_by
 from vitviz.system.strangers import CLIP_SECONDS
 from vitviz.video.clips import OpenClip, clip_file, frame_after
 from vitviz.video.facts import DEFAULT_LIMITS, ClipFacts, ClipLimits, Frame, pyav
@@ -25,6 +25,7 @@ from vitviz.worker import Child, Worker
 CLIP_LIMITS = replace(LIMITS, cpu_seconds=CLIP_SECONDS)
 # Overhead of a container beside its packets.
 CONTAINER_BYTES = 2**26
+NEXT = "next frame"
 
 
 def warm_up() -> None:
@@ -36,12 +37,12 @@ def warm_up() -> None:
 
 
 def read_clip(ask: Ask, file: BinaryIO, name: str, limits: ClipLimits, color_profile: ColorProfile) -> Parts:
-    """The facts in the header; then for each count of frames to skip, how many were skipped, and for 0 the next."""
+    """The facts in the header; then for each count of frames to skip, how many were skipped, and for NEXT the next."""
     with OpenClip(file, name, limits, color_profile, is_trusted=False) as clip:
         yield asdict(clip.facts), b""
         while True:
-            if count := ask():
-                yield {"skipped": clip.skip(count), "is_cut": clip.is_cut}, b""
+            if (question := ask()) != NEXT:
+                yield {"skipped": clip.skip(question), "is_cut": clip.is_cut}, b""
             elif (frame := clip.read()) is None:
                 yield {"ticks": None}, b""
             else:
@@ -54,7 +55,6 @@ def read_frame(
     """One frame as :func:`vitviz.images.isolated_pictures.read_picture` reads a picture."""
     with OpenClip(file, name, limits, color_profile, is_trusted=False) as clip:
         yield {"pixels": clip.facts.width * clip.facts.height}, b""
-        ask()
         yield from answers(ask, frame_after(clip, clip.skip(index), index).image)
 
 
@@ -89,8 +89,6 @@ class IsolatedClip:
         Raises:
             ImageError: as :func:`vitviz.video.clips.open_video`, or the child exceeds a limit.
         """
-        if not count:
-            return 0
         answer = self._child.part(count)[0]
         skipped, self.is_cut = answer.get("skipped"), answer.get("is_cut") is True
         if not isinstance(skipped, int) or not 0 <= skipped <= count:
@@ -105,7 +103,7 @@ class IsolatedClip:
             ImageError: as :func:`vitviz.video.clips.open_video`, or the child exceeds a limit.
         """
         width, height = self.facts.width, self.facts.height
-        facts, content = self._child.part(0, 3 * width * height)
+        facts, content = self._child.part(NEXT, 3 * width * height)
         ticks = facts.get("ticks", -1)
         if ticks is None:
             return None
@@ -175,15 +173,15 @@ def open_video(
         yield IsolatedClip(worker, child, path, name, limits)
 
 
-def unopened_frame(
+def open_frame(
     worker: Worker,
     path: Path,
     name: str,
     index: int,
     limits: ClipLimits = DEFAULT_LIMITS,
     color_profile: ColorProfile = "apply",
-) -> AbstractContextManager[UnopenedPicture]:
-    """One frame of a clip as a picture; the child runs until the context ends.
+) -> AbstractContextManager[OpenPicture]:
+    """A context with one frame of a clip as a picture.
 
     Args:
         worker: that starts the child.
@@ -191,9 +189,8 @@ def unopened_frame(
         index: of the frame, counted from 0.
 
     Raises:
-        ImageError: as :func:`vitviz.video.clips.open_video`, or the child exceeds a limit. A missing frame is reported
-            when it is decoded.
+        ImageError: as :func:`vitviz.video.clips.open_video`, or the child exceeds a limit.
         ConfigError: the extra is not installed.
     """
     reader, arguments = f"{__name__}:read_frame", (legible(name), limits, color_profile, index)
-    return unopened(worker, reader, clip_file(path, legible(name), limits), arguments, name, CLIP_LIMITS)
+    return decoded_by(worker, reader, clip_file(path, legible(name), limits), arguments, name, CLIP_LIMITS)

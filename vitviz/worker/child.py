@@ -76,9 +76,14 @@ class Limits:
         """
         os.nice(niceness)
         _become_nobody()
-        # The signal ends the process, whatever Python is doing; the limit ends one that sets the timer anew.
+        # The signal ends the process, whatever Python is doing; the limit, later, ends one that sets the timer anew.
         signal.setitimer(signal.ITIMER_PROF, self.cpu_seconds)
-        bounds = {"CPU": math.ceil(self.cpu_seconds), "FSIZE": self.file_bytes, "CORE": 0, "NOFILE": MAX_DESCRIPTORS}
+        bounds = {
+            "CPU": math.ceil(self.cpu_seconds) + 1,
+            "FSIZE": self.file_bytes,
+            "CORE": 0,
+            "NOFILE": MAX_DESCRIPTORS,
+        }
         if IS_LINUX:
             pages = [int(count) for count in Path("/proc/self/statm").read_text().split()]
             addresses, private = (pages[place] * resource.getpagesize() for place in (0, 5))
@@ -94,10 +99,8 @@ class Limits:
         for name, bound in bounds.items():
             kind = getattr(resource, f"RLIMIT_{name}")
             ceiling = resource.getrlimit(kind)[1]
-            # At the hard limit of processor time comes SIGKILL, which does not say why.
-            hard = bound + (name == "CPU")
-            hard = hard if ceiling == resource.RLIM_INFINITY else min(hard, ceiling)
-            resource.setrlimit(kind, (min(bound, hard), hard))
+            most = bound if ceiling == resource.RLIM_INFINITY else min(bound, ceiling)
+            resource.setrlimit(kind, (most, most))
 
 
 def _prctl(option: int, value: int) -> None:
@@ -240,7 +243,6 @@ def _answer(stream: socket.socket, files: list[int]) -> None:
         send({"memory": True} if is_memory else {"failed": f"{type(error).__name__}: {error}"[:1000]})
 
 
-def probe(ask: Any, allocation_bytes: int, user: int) -> Any:
-    """A reader that takes so much memory, to check that limits hold; and whether files of the app are out of reach."""
-    is_walled = os.geteuid() != user or landlock_version() > 0
-    yield {"allocated": len(bytes(allocation_bytes)), "is_walled": is_walled}, b""
+def probe(ask: Any, user: int) -> Any:
+    """A reader that tells whether files of the app, which has this user, are out of reach."""
+    yield {"is_walled": os.geteuid() != user or landlock_version() > 0}, b""

@@ -22,7 +22,7 @@ from typing import IO, Any
 from vitviz.errors import kinds
 from vitviz.errors.kinds import ConfigError, LimitError, VitvizError
 from vitviz.errors.messages import legible, quote
-from vitviz.worker.child import IS_LINUX, LENGTH, STATUS, Limits
+from vitviz.worker.child import LENGTH, STATUS, Limits
 
 # Imports and sets up what the readers use, so that no child has to.
 PRELOAD = tuple(f"vitviz.{module}:warm_up" for module in ("images.isolated_pictures", "video.isolated_clips"))
@@ -128,7 +128,7 @@ class Child:
             self._life.settimeout(GRACE_SECONDS)
             status = self._life.recv(STATUS.size)
             code = STATUS.unpack(status)[0] if len(status) == STATUS.size else -signal.SIGKILL
-            if code in (-signal.SIGPROF, -signal.SIGXCPU):
+            if code == -signal.SIGPROF:
                 return self._limit_error(f"{self._limits.cpu_seconds:g} seconds of a processor")
             # Only the kernel sends SIGKILL unasked. Without a status, no process was forked.
             if code == -signal.SIGKILL:
@@ -141,12 +141,12 @@ class Worker:
 
     The fork server is started by :meth:`start` or for the first file, and again if it has exited.
 
-    Args:
-        preload: further modules that it imports first, and functions that it calls, as ``"module:function"``.
+    Attributes:
+        preload: modules that it imports first, and functions that it calls, as ``"module:function"``.
     """
 
-    def __init__(self, preload: Sequence[str] = ()) -> None:
-        self.preload = (*preload, *PRELOAD)
+    def __init__(self) -> None:
+        self.preload: Sequence[str] = PRELOAD
         self._lock = threading.Lock()
         self._server: tuple[subprocess.Popen[bytes], socket.socket] | None = None
 
@@ -244,21 +244,14 @@ def shared_worker() -> Worker:
 
 
 def check_limits(worker: Worker) -> bool:
-    """Check that children run here, and that their limit of memory holds; returns whether files are out of their reach.
+    """Check that children with limits run here; returns whether files are out of their reach.
 
     Raises:
-        ConfigError: they do not, or it does not.
+        ConfigError: they do not.
     """
-    limits, is_walled = Limits(memory_bytes=2**26, cpu_seconds=10, wall_seconds=60), False
-    for allocation_bytes in (2**27 * IS_LINUX, 0):
-        refusal = ""
-        try:
-            arguments = allocation_bytes, os.geteuid()
-            with worker.child("vitviz.worker.child:probe", [], arguments, limits, LimitError, "a file") as child:
-                is_walled = child.part()[0].get("is_walled") is True
-        except VitvizError as error:
-            refusal = str(error)
-        if bool(refusal) != bool(allocation_bytes):
-            problem = refusal or "a process takes more memory than its limit"
-            raise ConfigError(f"files of others cannot be opened safely on this system: {problem}")
-    return is_walled
+    limits = Limits(memory_bytes=2**26, cpu_seconds=10, wall_seconds=60)
+    try:
+        with worker.child("vitviz.worker.child:probe", [], [os.geteuid()], limits, LimitError, "a file") as child:
+            return child.part()[0].get("is_walled") is True
+    except VitvizError as error:
+        raise ConfigError(f"files of others cannot be opened safely on this system: {error}") from None

@@ -147,7 +147,7 @@ def test_the_routes_for_tools_are_there_only_where_tools_are() -> None:
 def test_a_row_says_why_it_is_there_and_how_large_its_body_may_be() -> None:
     for row in (*ROUTES, *API_ROUTES, *TOOL_ROUTES):
         assert row.reason and (row.body is Body.NONE) == ("POST" not in row.methods)
-        assert row.max_bytes in {Body.NONE: 0, Body.JSON: JSON_BYTES, Body.TOOL: TOOL_BYTES, Body.UPLOAD: None}.values()
+    assert [each.value for each in Body] == [0, JSON_BYTES, TOOL_BYTES, None]
 
 
 # What nothing is fetched by.

@@ -33,9 +33,7 @@ class LimitedBody:
     def __init__(self, receive: Receive, max_bytes: int) -> None:
         self._receive, self._max_bytes = receive, max_bytes
         self.received_bytes, self._waited = 0, 0.0
-        self.is_complete = False
-        self.is_disconnected = False
-        self.error: RequestError | None = None
+        self.is_complete = self.is_disconnected = False
 
     def expect(self, nbytes: int) -> None:
         """Count bytes.
@@ -44,8 +42,7 @@ class LimitedBody:
             RequestError: the body is too large with them.
         """
         if self.received_bytes + nbytes > self._max_bytes:
-            self.error = RequestError(413, f"the body has more than {self._max_bytes:,} bytes")
-            raise self.error
+            raise RequestError(413, f"the body has more than {self._max_bytes:,} bytes")
 
     async def __call__(self) -> Message:
         """The next message.
@@ -53,8 +50,6 @@ class LimitedBody:
         Raises:
             RequestError: the body is too large or too slow.
         """
-        if self.error is not None:
-            raise self.error
         # After the body, the next message says that the client disconnected.
         if self.is_complete:
             return await self._receive()
@@ -63,8 +58,7 @@ class LimitedBody:
         try:
             message = await asyncio.wait_for(self._receive(), max(0.0, left))
         except asyncio.TimeoutError:
-            self.error = RequestError(408, TOO_SLOW)
-            raise self.error from None
+            raise RequestError(408, TOO_SLOW) from None
         self._waited += time.monotonic() - begun
         if message["type"] == "http.request":
             self.expect(len(message.get("body", b"")))

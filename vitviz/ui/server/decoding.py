@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 from vitviz.errors.kinds import ImageError
 from vitviz.errors.messages import plain
-from vitviz.images.isolated_pictures import LIMITS, OpenPicture, UnopenedPicture, unopened_picture
+from vitviz.images.isolated_pictures import LIMITS, OpenPicture, open_picture
 from vitviz.system.strangers import SHORT_SECONDS
 from vitviz.ui.holdings import Bound, Holdings
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ProgressReport, Report, no_report
 from vitviz.ui.server.line import Line, Once, current_visitor
 from vitviz.video.facts import DEFAULT_LIMITS, ClipFacts, ClipLimits
-from vitviz.video.isolated_clips import open_video, unopened_frame
+from vitviz.video.isolated_clips import open_frame, open_video
 from vitviz.worker import Worker
 
 Result = TypeVar("Result")
@@ -62,14 +62,19 @@ class UploadedPictures:
         Raises:
             ImageError: as :func:`vitviz.open_image`, or the file is no longer kept.
         """
-        line = self._short if upload.frame is None else self._long
-        with _expiry_explained(upload):
+
+        def work(seconds: float, report: Report) -> Any:
+            with self._open(upload, seconds) as picture:
+                result = use(picture)
+            return then(result, report)
+
+        if upload.frame is None:
             try:
-                return await line.run(lambda report: then(self._use(upload, use, line), report), report)
+                return await self._short.run(partial(work, SHORT_SECONDS), report)
             except ImageError as error:
-                if line is self._long or not error.is_over_limit:
+                if not error.is_over_limit:
                     raise
-                return await self._long.run(lambda report: then(self._use(upload, use, self._long), report), report)
+        return await self._long.run(partial(work, LIMITS.cpu_seconds), report)
 
     async def clip(self, upload: Upload, report: Report = no_report) -> ClipFacts:
         """The facts of a clip, whose frames are counted by decoding all of them once.
@@ -81,15 +86,15 @@ class UploadedPictures:
             ImageError: as :func:`vitviz.video.clips.open_video`, or the file is no longer kept.
             ConfigError: the extra is not installed.
         """
-        with _expiry_explained(upload):
-            async with self._counting(upload.path):
-                facts = self._clips.get(upload.path)
-                if facts is None or not upload.path.is_file():
-                    facts = await self._long.run(partial(self._count, upload), report)
-                    self._clips.put(upload.path, facts, current_visitor())
+        async with self._counting(upload.path):
+            facts = self._clips.get(upload.path)
+            if facts is None or not upload.path.is_file():
+                facts = await self._long.run(partial(self._count, upload), report)
+                self._clips.put(upload.path, facts, current_visitor())
         return facts
 
     def _count(self, upload: Upload, report: Report) -> ClipFacts:
+        _check_kept(upload)
         with open_video(self.worker, *upload[:2], self.clip_limits) as clip:
             frames = 0
             while skipped := clip.skip(COUNT_BATCH):
@@ -97,22 +102,14 @@ class UploadedPictures:
                 report(ProgressReport("Reading the clip"))
             return replace(clip.facts, frames=frames, is_cut=clip.is_cut)
 
-    def _use(self, upload: Upload, use: Callable[[OpenPicture], Result], line: Line) -> Result:
-        (path, name), seconds = upload[:2], SHORT_SECONDS if line is self._short else LIMITS.cpu_seconds
-        opened: AbstractContextManager[UnopenedPicture] = (
-            unopened_picture(self.worker, path, name, **upload.reading, cpu_seconds=seconds)
-            if upload.frame is None
-            else unopened_frame(self.worker, path, name, upload.frame, self.clip_limits, upload.color_profile)
-        )
-        with opened as unopened:
-            return use(unopened.decode())
+    def _open(self, upload: Upload, cpu_seconds: float) -> AbstractContextManager[OpenPicture]:
+        _check_kept(upload)
+        path, name = upload[:2]
+        if upload.frame is None:
+            return open_picture(self.worker, path, name, **upload.reading, cpu_seconds=cpu_seconds)
+        return open_frame(self.worker, path, name, upload.frame, self.clip_limits, upload.color_profile)
 
 
-@contextmanager
-def _expiry_explained(upload: Upload) -> Iterator[None]:
-    try:
-        yield
-    except ImageError:
-        if upload.path.exists():
-            raise
-        raise ImageError(f"{plain(upload.name)}: no longer kept on this server; drop the picture here again") from None
+def _check_kept(upload: Upload) -> None:
+    if not upload.path.exists():
+        raise ImageError(f"{plain(upload.name)}: no longer kept on this server; drop the picture here again")

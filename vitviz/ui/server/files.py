@@ -99,16 +99,12 @@ class Folder:
         legal = end.strip(". ") or "file"
         with self._share() as token:
             path = self.path / token / legal
-            try:
-                self._grow(token, 0)
-                path.parent.mkdir(0o700, parents=True)
-                # No other user of the machine may read it.
-                with open(path, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-                    yield NewFile(path, file, partial(self._grow, token))
-                self._grow(token, 0)
-            except BaseException:
-                self._delete(token)
-                raise
+            self._grow(token, 0)
+            path.parent.mkdir(0o700, parents=True)
+            # No other user of the machine may read it.
+            with open(path, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+                yield NewFile(path, file, partial(self._grow, token))
+            self._grow(token, 0)
 
     @contextmanager
     def borrow(self) -> Iterator[Callable[[int], None]]:
@@ -170,13 +166,14 @@ class Folder:
 
     @contextmanager
     def _share(self) -> Iterator[str]:
-        """A new name with a share of the bound, which is given back if the block fails."""
+        """A new name with a share of the bound; if the block fails, it is given back, and its file deleted."""
         token = secrets.token_urlsafe(16)
         self.sizes.put(token, token, current_visitor())
         try:
             yield token
         except BaseException:
             self.sizes.drop(token)
+            self._delete(token)
             raise
 
     def _grow(self, token: str, count: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import itertools
 import os
 import threading
 import time
@@ -69,13 +68,11 @@ class _Ticket:
 
     Args:
         visitor: whose it is.
-        number: of those that came before it.
         served: how many were served before it came.
         turn: is done once it has a place.
     """
 
     visitor: str
-    number: int
     served: int
     turn: asyncio.Future[None]
 
@@ -98,7 +95,7 @@ class Line:
         self.seconds: float | None = None
         self._processors = torch.get_num_threads()
         self._threads = ThreadPoolExecutor(places, "vitviz-line", _step_back if is_long else None)
-        self._waiting, self._numbers = list[_Ticket](), itertools.count()
+        self._waiting = list[_Ticket]()
         # The number of those who were served, and which of them each visitor was last, while anybody waits.
         self._count, self._served = 0, dict[str, int]()
 
@@ -121,7 +118,7 @@ class Line:
         if self._free:
             self._free -= 1
         else:
-            await self._wait(_Ticket(visitor, next(self._numbers), self._count, loop.create_future()), report)
+            await self._wait(_Ticket(visitor, self._count, loop.create_future()), report)
         self._serve(visitor)
         context = contextvars.copy_context()
         context.run(NICENESS.set, self._niceness)
@@ -152,7 +149,7 @@ class Line:
         self._waiting.append(ticket)
         try:
             while not ticket.turn.done():
-                before = sum(self._order(other) < self._order(ticket) for other in self._waiting)
+                before = sorted(self._waiting, key=self._order).index(ticket)
                 report(ProgressReport(f"Waiting: {before + 1} before this one"))
                 await asyncio.wait([ticket.turn], timeout=max(POLL_SECONDS, len(self) / MAX_REPORTS))
         except BaseException:
@@ -186,9 +183,9 @@ class Line:
         if len(self._served) > MAX_SERVED:
             del self._served[next(iter(self._served))]
 
-    def _order(self, ticket: _Ticket) -> tuple[int, int]:
+    def _order(self, ticket: _Ticket) -> int:
         # Whoever is new comes before those who were served lately, not before all: new addresses never end.
-        return self._served.get(ticket.visitor, ticket.served - MAX_SERVED), ticket.number
+        return self._served.get(ticket.visitor, ticket.served - MAX_SERVED)
 
 
 class Once:

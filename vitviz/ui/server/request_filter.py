@@ -95,7 +95,7 @@ class RequestFilter:
             # The client is gone.
             if body.is_disconnected:
                 return
-            status, reason = explained(body.error or error)
+            status, reason = explained(error)
             if status == 500:
                 LOGGER.error("%s: %s", "a request" if route is None else route.pattern, place_of(error))
             if not answer.is_started:
@@ -105,57 +105,46 @@ class RequestFilter:
 
     def _body(self, scope: Scope, route: Route, receive: Receive) -> LimitedBody:
         """The body of a request, refused if its declared length is too large."""
-        most = self._max_upload_bytes + FORM_BYTES if route.max_bytes is None else route.max_bytes
+        most = self._max_upload_bytes + FORM_BYTES if route.body is Body.UPLOAD else route.body.value
         body = LimitedBody(receive, most)
         # The server itself has checked that it is a number.
         body.expect(int(dict(scope["headers"]).get(b"content-length", 0)))
         return body
 
     async def _pass(self, scope: Scope, route: Route, body: LimitedBody, receive: Receive, answer: _Answer) -> None:
-        if route.body is Body.NONE:
-            key = _answer_key(scope)
-            with ExitStack() as stack:
-                if key:
+        """Check a request, and have the app answer it; a short one in its turn, which its response ends."""
+        with ExitStack() as stack:
+            if route.body is Body.UPLOAD:
+                receive = body
+            elif route.body is Body.NONE:
+                if key := _answer_key(scope):
                     stack.enter_context(self._unread_replies.reading(key))
                 # A body is dropped with the connection.
-                await self._answer(scope, route, replayed(b"", receive), answer)
-        elif route.body is Body.UPLOAD:
-            answer.body = body
-            await self._answer(scope, route, body, answer)
-            if body.error is not None:
-                raise body.error
-        else:
-            await self._pass_json(scope, route, body, receive, answer)
+                receive = replayed(b"", receive)
+            else:
+                content = await self._checked(scope, route, body, answer, stack)
+                headers = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
+                scope = {**scope, "headers": [*headers, (b"content-length", str(len(content)).encode())]}
+                receive = replayed(content, receive)
+            # Places, and the quota of a GPU that is lent, go by the request, which Gradio sets for its own events only.
+            LocalContext.request.set(Request(scope))  # type: ignore[arg-type]
+            async with AsyncExitStack() as turn:
+                if route.is_short:
+                    await turn.enter_async_context(self._under_way.place(_visitor(scope)))
+                    answer.when_started = turn.aclose
+                await self._app(scope, receive, answer.send)
 
-    async def _pass_json(
-        self, scope: Scope, route: Route, body: LimitedBody, receive: Receive, answer: _Answer
-    ) -> None:
-        """Read JSON, check it, and pass it on."""
+    async def _checked(self, scope: Scope, route: Route, body: LimitedBody, answer: _Answer, stack: ExitStack) -> bytes:
+        """The JSON of a request, as the app reads it. Whoever waits keeps the text alone."""
         value = await read_json(body)
-        with ExitStack() as stack:
-            if route.body is Body.TOOL:
-                # A picture is decoded and written.
-                value = await asyncio.to_thread(with_uploads, value, self._folder)
-            elif CALL.fullmatch(scope["path"]):
-                value, session = checked_call(self._blocks, scope["path"], value)
-                expect = stack.enter_context(self._unread_replies.asking(_visitor(scope)))
-                answer.when_accepted = lambda event: expect(session or event, event)
-            content = json.dumps(value).encode()
-            # Whoever waits keeps the text alone.
-            del value
-            headers = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
-            headers.append((b"content-length", str(len(content)).encode()))
-            await self._answer({**scope, "headers": headers}, route, replayed(content, receive), answer)
-
-    async def _answer(self, scope: Scope, route: Route, receive: Receive, answer: _Answer) -> None:
-        """Have the app answer a request; a short one in its turn, which its response ends."""
-        # Places, and the quota of a GPU that is lent, go by the request, which Gradio sets for its own events only.
-        LocalContext.request.set(Request(scope))  # type: ignore[arg-type]
-        async with AsyncExitStack() as turn:
-            if route.is_short:
-                await turn.enter_async_context(self._under_way.place(_visitor(scope)))
-                answer.when_started = turn.aclose
-            await self._app(scope, receive, answer.send)
+        if route.body is Body.TOOL:
+            # A picture is decoded and written.
+            value = await asyncio.to_thread(with_uploads, value, self._folder)
+        elif CALL.fullmatch(scope["path"]):
+            value, session = checked_call(self._blocks, scope["path"], value)
+            expect = stack.enter_context(self._unread_replies.asking(_visitor(scope)))
+            answer.when_accepted = lambda event: expect(session or event, event)
+        return json.dumps(value).encode()
 
 
 class _Answer:
@@ -170,16 +159,12 @@ class _Answer:
     def __init__(self, send: Send, path: str, headers: ResponseHeaders) -> None:
         self._send, self._path, self._headers = send, path, headers
         self.is_started = self.has_length = False
-        # Its error is the answer, whatever the app makes of it.
-        self.body: LimitedBody | None = None
         # Called with the event of a call that Gradio has accepted.
         self.when_accepted: Any = None
         # Called when the response starts.
         self.when_started: Callable[[], Awaitable[None]] | None = None
 
     async def send(self, message: Message) -> None:
-        if self.body is not None and self.body.error is not None and not self.is_started:
-            return
         if message["type"] == "http.response.start":
             self.is_started = True
             if self.when_started is not None:
@@ -208,7 +193,7 @@ class _Answer:
             detail = [{"__type__": "validate", "is_valid": False, "parameter_name": "request", "message": reason}]
         content = json.dumps({"detail": detail}).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
-        self.body = self.when_accepted = None
+        self.when_accepted = None
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": content, "more_body": False})
 
@@ -222,9 +207,9 @@ def _path(scope: Scope) -> str:
 
 def _expected_bytes(scope: Scope, route: Route) -> int:
     """The bytes of a body in memory, which counts before it is there: the most of one whose length is not stated."""
-    if route.max_bytes is None:
+    if route.body is Body.UPLOAD:
         return 0
-    nbytes = int(dict(scope["headers"]).get(b"content-length", route.max_bytes))
+    nbytes = int(dict(scope["headers"]).get(b"content-length", route.body.value))
     return nbytes // TOOL_SHARE if route.body is Body.TOOL else nbytes
 
 

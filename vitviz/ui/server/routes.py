@@ -22,12 +22,12 @@ NAME = r"[^/]+"
 
 
 class Body(Enum):
-    """The kind of a request's body."""
+    """The kind of a request's body, and its most bytes; None for an upload, which has a setting."""
 
-    NONE = "none"
-    JSON = "json"
-    TOOL = "tool"
-    UPLOAD = "upload"
+    NONE = 0
+    JSON = JSON_BYTES
+    TOOL = TOOL_BYTES
+    UPLOAD = None
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,6 @@ class Route:
         pattern: a regular expression for the whole path below the app's root.
         reason: who needs the route.
         body: the kind of its body.
-        max_bytes: the largest body; None for an upload, which has a setting.
         is_short: whether a few of one visitor are answered at a time, until the response begins.
     """
 
@@ -47,7 +46,6 @@ class Route:
     pattern: str
     reason: str
     body: Body = Body.NONE
-    max_bytes: int | None = 0
     is_short: bool = False
 
     def matches(self, method: str, path: str) -> bool:
@@ -66,16 +64,15 @@ ROUTES: tuple[Route, ...] = (
     Route(READ, f"{DEVICE}{NAME}/{NAME}", "its scripts, kernels, weights and pictures"),
     Route(GET, f"/files/{NAME}/{NAME}", "the page asks for layers and pictures", is_short=True),
     Route(GET, f"/made/{NAME}/{NAME}", "what a run of the page has made", is_short=True),
-    Route(POST, "/upload", "pictures and checkpoints", Body.UPLOAD, None, is_short=True),
+    Route(POST, "/upload", "pictures and checkpoints", Body.UPLOAD, is_short=True),
     Route(
         POST,
         "/(?:map|describe)",
         "the page asks for maps and links",
         Body.JSON,
-        JSON_BYTES,
         is_short=True,
     ),
-    Route(POST, "/(?:run|end)", "what takes long on the page, and its end", Body.JSON, JSON_BYTES),
+    Route(POST, "/(?:run|end)", "what takes long on the page, and its end", Body.JSON),
     Route(READ, r"/robots\.txt", "crawlers ask for it"),
     Route(GET, f"{PREFIX}/startup-events", "Gradio starts its queue by it, once, when it listens"),
 )
@@ -84,19 +81,19 @@ API_ROUTES: tuple[Route, ...] = (
     Route(GET, "/config/?", "Gradio's clients"),
     Route(GET, f"{PREFIX}/info/?", "Gradio's clients read the types of the endpoints"),
     Route(GET, f"{PREFIX}/app_id", "Gradio's clients ask whether the server was started again"),
-    Route(POST, UPLOAD, "uploads of Gradio's clients", Body.UPLOAD, None, is_short=True),
+    Route(POST, UPLOAD, "uploads of Gradio's clients", Body.UPLOAD, is_short=True),
     Route(READ, f"{re.escape(FILE)}.+", "uploads and files that the app has made", is_short=True),
-    Route(POST, JOIN, "calls by Gradio's clients", Body.JSON, JSON_BYTES, is_short=True),
+    Route(POST, JOIN, "calls by Gradio's clients", Body.JSON, is_short=True),
     Route(GET, EVENT_STREAM, "the answers to them"),
-    Route(POST, f"{PREFIX}/cancel", "a client stops waiting", Body.JSON, JSON_BYTES),
-    Route(POST, f"{PREFIX}/reset/?", "Gradio's clients call it when a job is cancelled", Body.JSON, JSON_BYTES),
-    Route(POST, f"{PREFIX}/call/(?:v2/)?{NAME}/?", "calls by plain HTTP", Body.JSON, JSON_BYTES, is_short=True),
+    Route(POST, f"{PREFIX}/cancel", "a client stops waiting", Body.JSON),
+    Route(POST, f"{PREFIX}/reset/?", "Gradio's clients call it when a job is cancelled", Body.JSON),
+    Route(POST, f"{PREFIX}/call/(?:v2/)?{NAME}/?", "calls by plain HTTP", Body.JSON, is_short=True),
     Route(GET, f"{PREFIX}/call/(?:v2/)?{NAME}/{SESSION}", "the answer to a call by plain HTTP"),
 )
 # Served if the operator enables MCP.
 TOOL_ROUTES: tuple[Route, ...] = (
     Route(("GET", "DELETE"), f"{MCP}/?", "language models listen for messages, and end their session"),
-    Route(POST, f"{MCP}/?", "language models call the endpoints as tools", Body.TOOL, TOOL_BYTES),
+    Route(POST, f"{MCP}/?", "language models call the endpoints as tools", Body.TOOL),
     Route(GET, f"{MCP}/schema", "the hub reads the list of tools"),
 )
 
