@@ -42,7 +42,7 @@ def replayed(
         MethodError: the module does not expose this output.
     """
     wanted = _wanted(network, verified, output)
-    return vector(network.name, verified.replay(pixels, on_call, others=hooks, output=wanted), output)
+    return vector(network.name, verified.replay(pixels, on_call, hooks, output=wanted), output)
 
 
 def replayed_from(

@@ -9,17 +9,17 @@ picture that changes it more, summed over several pairs. The decoded places must
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
 from einops import repeat
 
 from vitviz.attention.precision import precise
 from vitviz.models.watched.calls import AttentionCall
-from vitviz.models.watched.local import without_neighbours
+from vitviz.models.watched.local import local_hooks
 from vitviz.models.watched.places import TokenPlaces
-from vitviz.models.watched.replay import Replay
+from vitviz.models.watched.replay import Replay, no_output
 from vitviz.models.watched.structure import CallShape
 
 # The most pairs of pictures over which changes are summed, if convolutions mix neighbours.
@@ -29,8 +29,7 @@ PAD_TOLERANCE = 1e-6
 # The most by which tokens that are no patches may change, squared and relative to the largest change of a token.
 MAX_ROUNDING = 1e-2
 Grid = tuple[int, int]
-# Queries, keys and values of a call, or how much each of its tokens changed in them.
-_Read = tuple[torch.Tensor, ...]
+Value = TypeVar("Value")
 
 
 def decode_places(
@@ -53,28 +52,41 @@ def decode_places(
         Without the calls whose tokens are not exactly these patches, each once, and ``extra`` other tokens. Instead of
         the latter, there may be padding of windows that reach beyond the picture: tokens that are all the same.
     """
-    candidates = {
+    calls = {
         number: shape
         for number, shape in shapes.items()
         if shape.queries == shape.keys and shape.windows * shape.queries in _totals(grid, shape.queries, extra)
     }
-    if not candidates:
+    if not calls:
         return {}
-    patterns = _patterns(grid)
-    reference = _records(replay, pixels, candidates, {})
+    reference = _measure(replay, pixels, calls, _features)
 
-    def changes(masks: list[torch.Tensor], seed: int) -> list[dict[int, _Read]]:
-        return [_records(replay, repaint(pixels, mask, seed), candidates, reference) for mask in masks]
+    def change(call: AttentionCall) -> torch.Tensor:
+        pairs = zip(_features(call), reference[call.number], strict=True)
+        return torch.stack([(after - before).square().sum((1, 3)).flatten().cpu() for after, before in pairs])
 
-    everywhere, *ones = changes([torch.ones(grid, dtype=torch.bool), *patterns], 0)
-    places = _all_places(candidates, grid, extra, reference, everywhere, ones, None)
-    zeros: list[dict[int, _Read]] = []
+    def changes(masks: Sequence[torch.Tensor], seed: int) -> dict[int, torch.Tensor]:
+        """How much tokens change in queries, keys and values with the patches of each mask, ``"3 mask token"``."""
+        found = [_measure(replay, repaint(pixels, mask, seed), calls, change) for mask in masks]
+        return {number: torch.stack([each[number] for each in found], 1) for number in calls}
+
+    masks, places = _masks(grid), dict[int, TokenPlaces]()
+    sums: dict[int, Any] = dict.fromkeys(calls, 0)
     for seed in range(MAX_PAIRS):
-        if len(places) == len(candidates):
-            break
-        pair = (changes([~pattern for pattern in patterns], seed), changes(patterns, seed) if seed else ones)
-        zeros, ones = pair if not seed else (_sums(zeros, pair[0]), _sums(ones, pair[1]))
-        places = _all_places(candidates, grid, extra, reference, everywhere, ones, zeros) | places
+        for sign in (1, -1):
+            found = changes(masks if sign > 0 else [~mask for mask in masks], seed)
+            sums = {number: sums[number] + sign * found[number] for number in calls}
+            # The very first pictures tell all if nothing mixes patches; else both of each pair do.
+            if seed and sign > 0:
+                continue
+            # Other tokens change by rounding where all features are quantised by one scale.
+            rounding = MAX_ROUNDING if extra and sign < 0 else 0.0
+            for number in calls.keys() - places.keys():
+                place = _places(calls[number], grid, extra, sums[number], rounding, reference[number][-1])
+                if place is not None:
+                    places[number] = place
+            if len(places) == len(calls):
+                return places
     return places
 
 
@@ -85,40 +97,31 @@ def _totals(grid: Grid, window: int, extra: int) -> set[int]:
     return {grid[0] * grid[1] + extra} | padded
 
 
-def _sums(first: list[dict[int, _Read]], second: list[dict[int, _Read]]) -> list[dict[int, _Read]]:
-    return [
-        {number: tuple(map(torch.add, one[number], two[number])) for number in one}
-        for one, two in zip(first, second, strict=True)
-    ]
+def _features(call: AttentionCall) -> tuple[torch.Tensor, ...]:
+    return tuple(precise(each.detach()) for each in (call.queries, call.keys, call.values))
 
 
-def _records(
-    replay: Replay, pixels: torch.Tensor, calls: Collection[int], reference: dict[int, _Read]
-) -> dict[int, _Read]:
-    """Queries, keys and values of calls while attention returns zeros.
-
-    With a reference, by how much each token differs, window after window.
-    """
-    records: dict[int, _Read] = {}
+def _measure(
+    replay: Replay, pixels: torch.Tensor, calls: Collection[int], function: Callable[[AttentionCall], Value]
+) -> dict[int, Value]:
+    """The results of a function of some calls while attention returns zeros, by number of the call."""
+    found: dict[int, Value] = {}
 
     def on_call(call: AttentionCall) -> torch.Tensor:
         if call.number in calls:
-            record: _Read = tuple(precise(each.detach()) for each in (call.queries, call.keys, call.values))
-            if reference:
-                pairs = zip(record, reference[call.number], strict=True)
-                record = tuple((after - before).square().sum((1, 3)).flatten().cpu() for after, before in pairs)
-            records[call.number] = record
-        return torch.zeros_like(call.output)
+            found[call.number] = function(call)
+        return no_output(call)
 
-    replay(pixels, on_call, without_neighbours, until=calls)
-    return records
+    replay(pixels, on_call, local_hooks(replay.program), until=replay.steps_of(*calls))
+    return found
 
 
-def _patterns(grid: Grid) -> list[torch.Tensor]:
-    """Masks of the patches to change, ``"row column"``: one for each digit of the row, then of the column."""
+def _masks(grid: Grid) -> list[torch.Tensor]:
+    """Masks of the patches to change, ``"row column"``: all; then for each digit of the row, then of the column."""
     rows, columns = (torch.arange(side) ^ (torch.arange(side) >> 1) for side in grid)
     by_row = [(rows >> digit & 1).bool()[:, None].expand(grid) for digit in range(_digits(grid[0]))]
-    return by_row + [(columns >> digit & 1).bool()[None].expand(grid) for digit in range(_digits(grid[1]))]
+    by_column = [(columns >> digit & 1).bool()[None].expand(grid) for digit in range(_digits(grid[1]))]
+    return [torch.ones(grid, dtype=torch.bool), *by_row, *by_column]
 
 
 def _digits(side: int) -> int:
@@ -144,38 +147,26 @@ def _middle(side: int) -> torch.Tensor:
     return (pixels >= side // 4) & (pixels < side - side // 4)
 
 
-def _all_places(
-    shapes: Mapping[int, CallShape],
-    grid: Grid,
-    extra: int,
-    reference: dict[int, _Read],
-    everywhere: dict[int, _Read],
-    ones: list[dict[int, _Read]],
-    zeros: list[dict[int, _Read]] | None,
-) -> dict[int, TokenPlaces]:
-    places_by_call = {}
-    for number, shape in shapes.items():
-        index, *others = (
-            _index(
-                everywhere[number][item],
-                [change[number][item] for change in ones],
-                None if zeros is None else [change[number][item] for change in zeros],
-                grid,
-                extra,
-            )
-            for item in range(3)
-        )
-        # If queries and keys are different patches, the call is not attention among the patches of one grid.
-        if index is None or any(other is None or not torch.equal(index, other) for other in others):
-            continue
-        places = TokenPlaces(index, shape.windows)
-        if not extra:
-            # The tokens that are not patches.
-            pads = set(range(shape.windows * shape.queries)) - set(index.tolist())
-            places = replace(places, pads=torch.tensor(sorted(pads), dtype=torch.long))
-        if not len(places.pads) or _is_padding(places, reference[number][-1]):
-            places_by_call[number] = places
-    return places_by_call
+def _places(
+    shape: CallShape, grid: Grid, extra: int, changes: torch.Tensor, rounding: float, values: torch.Tensor
+) -> TokenPlaces | None:
+    """The places of a call's tokens; None if they are not every patch once.
+
+    Args:
+        shape: of the call.
+        grid, extra: as in :func:`decode_places`.
+        changes: ``"3 mask token"``, how much more tokens change with the patches of a mask than with the others.
+        rounding: the most by which tokens that are no patches change, relative to the largest change.
+        values: of the call.
+    """
+    index, *others = (_index(each, grid, extra, rounding) for each in changes)
+    # If queries and keys are different patches, the call is not attention among the patches of one grid.
+    if index is None or any(other is None or not torch.equal(index, other) for other in others):
+        return None
+    # If the module has no extra tokens, tokens that are not patches may pad windows.
+    pads = set(range(shape.windows * shape.queries)) - set(index.tolist())
+    places = TokenPlaces(index, shape.windows, torch.tensor(sorted(pads), dtype=torch.long))
+    return places if not pads or _is_padding(places, values) else None
 
 
 def _is_padding(places: TokenPlaces, values: torch.Tensor) -> bool:
@@ -186,26 +177,17 @@ def _is_padding(places: TokenPlaces, values: torch.Tensor) -> bool:
     return len(pads) > 1 and is_same and (places.windows > 1 or is_between)
 
 
-def _index(
-    everywhere: torch.Tensor, ones: list[torch.Tensor], zeros: list[torch.Tensor] | None, grid: Grid, extra: int
-) -> torch.Tensor | None:
+def _index(changes: torch.Tensor, grid: Grid, extra: int, rounding: float) -> torch.Tensor | None:
     """The place of each token, those that are not patches first; None if they are not every patch once."""
-    # Other tokens change by rounding where all features are quantised by one scale.
-    is_patch = everywhere > (0 if zeros is None or not extra else MAX_ROUNDING * float(everywhere.max()))
-    count = grid[0] * grid[1]
-    # If the module has no extra tokens, tokens that are not patches may pad windows.
+    everywhere, count = changes[0], grid[0] * grid[1]
+    is_patch = everywhere > rounding * float(everywhere.max())
     if int(is_patch.sum()) != count or (len(is_patch) != count + extra and extra):
         return None
-    digits = [one > 0 if zeros is None else one > zero for one, zero in zip(ones, zeros or ones, strict=True)]
-    place, digit = torch.zeros(len(is_patch), dtype=torch.long), 0
-    for side in grid:
-        gray = torch.zeros_like(place)
-        for position in range(_digits(side)):
-            gray |= digits[digit].long() << position
-            digit += 1
-        number = gray.clone()
-        for shift in range(1, _digits(side)):
-            number ^= gray >> shift
+    place = torch.zeros(len(is_patch), dtype=torch.long)
+    for side, code in zip(grid, (changes[1:] > 0).long().split([_digits(side) for side in grid]), strict=True):
+        # A binary digit is the parity of the digits of Gray code from it on.
+        digits = code.flip(0).cumsum(0).flip(0) % 2
+        number = (digits << torch.arange(len(digits))[:, None]).sum(0)
         place = place * side + number
         if int(number[is_patch].max()) >= side:
             return None

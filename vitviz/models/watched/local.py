@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-
-def without_other_tokens(name: str, args: Sequence[Any], result: Any) -> Any:
-    """:func:`without_neighbours`, and zeros for the mean of all tokens: for a :class:`Replay` of one image."""
-    if name != "convolution":
-        shape, count = args[0].shape, result.numel()
-        # Of tokens "batch token width", or of an image "batch width row column"; a norm's mean is of one token.
-        is_of_tokens = len(shape) > 2 and count == shape[-1] == result.shape[-1]
-        if is_of_tokens or (len(shape) > 3 and count == shape[1]):
-            return torch.zeros_like(result)
-    return without_neighbours(name, args, result)
+from vitviz.models.watched.program import Hook, Program, Values
 
 
-def without_neighbours(name: str, args: Sequence[Any], result: Any) -> Any:
-    """The result of a convolution that reads only the pixels under its stride: for a :class:`Replay`.
+def local_hooks(program: Program) -> dict[int, Hook]:
+    """Hooks by which convolutions read only the pixels under their stride, and means of all tokens are zero."""
+    hooks = {"convolution": _under_stride, "mean": _without_tokens, "_adaptive_avg_pool2d": _without_tokens}
+    return {number: hooks[step.name] for number, step in enumerate(program.steps) if step.name in hooks}
 
-    Results of other operations are returned as they are.
-    """
-    if name != "convolution" or args[6]:
+
+def _without_tokens(number: int, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, values: Values) -> Any:
+    """Zeros for a mean of all tokens; the mean of one token's numbers, as in a norm, as it is."""
+    shape, count = args[0].shape, result.numel()
+    # Of tokens "batch token width", or of an image "batch width row column".
+    is_of_tokens = len(shape) > 2 and count == shape[-1] == result.shape[-1]
+    return torch.zeros_like(result) if is_of_tokens or (len(shape) > 3 and count == shape[1]) else result
+
+
+def _under_stride(number: int, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, values: Values) -> Any:
+    """The result of a convolution whose kernel has only the numbers under its stride."""
+    pixels, weight, bias, strides, paddings, dilations, is_transposed, *rest = args
+    if is_transposed:
         return result
-    pixels, weight, bias, strides, paddings, dilations, *rest = args
     kernel = torch.zeros_like(weight)
     sizes = zip(weight.shape[2:], strides, paddings, dilations, strict=False)
     taps: tuple[Any, ...] = (..., *(_taps(*each) for each in sizes))
     kernel[taps] = weight[taps]
-    return torch.ops.aten.convolution(pixels, kernel, bias, strides, paddings, dilations, *rest)
+    return torch.ops.aten.convolution(pixels, kernel, bias, strides, paddings, dilations, is_transposed, *rest)
 
 
 def _taps(size: int, stride: int, padding: int, dilation: int) -> slice:

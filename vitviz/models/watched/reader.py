@@ -24,7 +24,7 @@ from vitviz.models.watched.attention import (
     queries_and_keys,
 )
 from vitviz.models.watched.calls import AttentionCall, as_bias, causal_bias, repeat_groups
-from vitviz.models.watched.program import Hook, Program, Step, Values
+from vitviz.models.watched.program import Hook, Step, Values
 
 
 def read_call(
@@ -69,20 +69,10 @@ def read_call(
     return AttentionCall(queries, keys, values, part.scale, bias, output)
 
 
-def attention_hooks(
-    program: Program, layers: Sequence[Sequence[Attention]], on_call: Callable[[AttentionCall], torch.Tensor]
-) -> dict[int, Hook]:
-    """Hooks that pass each call of attention to a function, which returns the output in its place."""
-    hooks: dict[int, Hook] = {}
-    for number, parts in enumerate(layers):
-        hooks |= _hooks(number, parts, on_call, program.steps)
-    return hooks
-
-
-def _hooks(
+def call_hooks(
     number: int, parts: Sequence[Attention], on_call: Callable[[AttentionCall], torch.Tensor], steps: Sequence[Step]
 ) -> dict[int, Hook]:
-    """Those of one call."""
+    """Hooks that pass one call of attention to a function, which returns the output in its place."""
     operands: Operands = {}
     calls, has_split = list[AttentionCall](), is_split(steps, parts)
 

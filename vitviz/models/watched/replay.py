@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
@@ -14,17 +13,21 @@ from vitviz.models.watched.attention import PRODUCTS, Attention, check_kernel, o
 from vitviz.models.watched.calls import AttentionCall
 from vitviz.models.watched.finder import AttentionFinder, joined
 from vitviz.models.watched.program import PICTURE, Hook, Program, Result, Step
-from vitviz.models.watched.reader import attention_hooks
+from vitviz.models.watched.reader import call_hooks
 from vitviz.models.watched.recorder import Run, follow, record
 from vitviz.models.watched.structure import CallShape
 
 OnCall = Callable[[AttentionCall], torch.Tensor]
-OnResult = Callable[[str, Sequence[Any], Any], Any]
 
 
 def call_output(call: AttentionCall) -> torch.Tensor:
     """The output of a call: the function that changes nothing."""
     return call.output
+
+
+def no_output(call: AttentionCall) -> torch.Tensor:
+    """Zeros in place of the output of a call."""
+    return torch.zeros_like(call.output)
 
 
 TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -131,9 +134,8 @@ class Replay:
         self,
         pixels: torch.Tensor,
         on_call: OnCall = call_output,
-        on_result: OnResult | None = None,
+        hooks: Mapping[int, Hook] | None = None,
         until: Collection[int] | None = None,
-        others: Mapping[int, Hook] | None = None,
         output: Result | None = None,
     ) -> torch.Tensor:
         """The output for another picture; of all calls, also those that it does not read.
@@ -141,18 +143,14 @@ class Replay:
         Args:
             pixels: ``"1 channel height width"``.
             on_call: receives the calls in order, and returns the output in the place of each.
-            on_result: receives the name, the arguments and the result of each convolution and mean, and returns the
-                result in its place.
-            until: numbers of the calls behind which nothing matters, so that there is no output; None for all.
-            others: receive the results of other steps by their numbers, and return those in their place.
+            hooks: receive the results of other steps by their numbers, and return those in their place.
+            until: numbers of the steps behind which nothing matters, so that there is no output; None for all.
             output: another result in place of the module's own output.
         """
-        of_results = {} if on_result is None else self._hooks_of_results(on_result)
-        hooks = {**self.hooks(on_call), **of_results, **(others or {})}
-        calls = range(len(self.calls)) if until is None else until
-        steps = [step for number in calls for step in self.steps_of(number)]
+        steps = self.steps_of(*range(len(self.calls))) if until is None else until
         wanted = [output or self.program.output] if until is None else []
-        results = self.program.run({PICTURE: pixels.clone()}, wanted, hooks, steps)
+        all_hooks = {**self.hooks(on_call), **(hooks or {})}
+        results = self.program.run({PICTURE: pixels.clone()}, wanted, all_hooks, steps)
         return results[0] if results else pixels.new_zeros(0)
 
     def follow(self, run: Run, pixels: torch.Tensor, on_call: OnCall, hooks: Mapping[int, Hook]) -> torch.Tensor:
@@ -170,23 +168,20 @@ class Replay:
         return follow(run, pixels, self.program, {**self.hooks(on_call), **hooks})
 
     def hooks(self, on_call: OnCall) -> dict[int, Hook]:
-        return attention_hooks(self.program, self.calls, on_call)
-
-    def _hooks_of_results(self, on_result: OnResult) -> dict[int, Hook]:
-        def hook(number: int, args: Any, kwargs: Any, result: Any, values: Any) -> Any:
-            return on_result(self.program.steps[number].name, args, result)
-
-        names = {"convolution", "mean", "_adaptive_avg_pool2d"}
-        return {number: hook for number, step in enumerate(self.program.steps) if step.name in names}
+        """Hooks that pass each call to a function, which returns the output in its place."""
+        hooks: dict[int, Hook] = {}
+        for number, parts in enumerate(self.calls):
+            hooks |= call_hooks(number, parts, on_call, self.program.steps)
+        return hooks
 
     @property
     def is_written_out(self) -> bool:
         """Whether the module computes whole matrices of attention weights."""
         return any(not part.is_fused for parts in self.calls for part in parts)
 
-    def steps_of(self, call: int) -> list[int]:
-        """Numbers of the steps of one call."""
-        return [part.step for part in self.calls[call]]
+    def steps_of(self, *calls: int) -> list[int]:
+        """Numbers of the steps of some calls."""
+        return [part.step for call in calls for part in self.calls[call]]
 
     def before(self, step: int) -> int:
         """Number of calls that end before a step."""

@@ -9,13 +9,14 @@ two layers fail this test, whatever the weights are.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import torch
 
 from vitviz.attention.precision import precise
 from vitviz.errors.kinds import ConfigError
 from vitviz.models.watched.calls import AttentionCall
-from vitviz.models.watched.local import without_other_tokens
+from vitviz.models.watched.local import local_hooks
 from vitviz.models.watched.places import TokenPlaces
 from vitviz.models.watched.replay import OnCall, Replay
 
@@ -105,12 +106,12 @@ def verify_sequence(
             wrote or writes what they read.
     """
     _check_order(replay, calls, others)
-    depth, tokens = len(calls), len(places[0].index)
+    depth, tokens, hooks = len(calls), len(places[0].index), local_hooks(replay.program)
     layers = {number: layer for layer, number in enumerate(calls)}
 
     def digests(marks: torch.Tensor) -> list[torch.Tensor]:
         found: list[torch.Tensor] = []
-        replay(pixels, marked_pass(layers, places, marks, found), without_other_tokens, until=calls)
+        replay(pixels, marked_pass(layers, places, marks, found), hooks, replay.steps_of(*calls))
         return found
 
     def output(marks: torch.Tensor) -> torch.Tensor:
@@ -136,15 +137,12 @@ def verify_sequence(
 
 def _check_order(replay: Replay, calls: Sequence[int], others: Sequence[int]) -> None:
     """Check that each layer reads what the one before wrote, and other calls what a layer wrote, or the reverse."""
-    behind = [replay.program.dependent(replay.last_step(call)) for call in calls]
-    for reached, first, second in zip(behind, calls, calls[1:], strict=False):
-        if replay.steps_of(second)[0] not in reached:
+    program = replay.program
+    for first, second in pairwise(calls):
+        if replay.steps_of(second)[0] not in program.dependent(replay.last_step(first)):
             raise ConfigError(_beside(first, second))
-    if not others:
-        return
-    is_read = any(step in behind[0] for call in others for step in replay.steps_of(call))
-    before = set[int]().union(*(replay.program.needed(replay.steps_of(call)) for call in calls))
-    if not is_read and before.isdisjoint(step for call in others for step in replay.steps_of(call)):
+    joined = program.dependent(replay.last_step(calls[0])) | program.needed(replay.steps_of(*calls))
+    if others and joined.isdisjoint(replay.steps_of(*others)):
         raise ConfigError(_beside(*sorted((calls[0], others[0]))))
 
 

@@ -6,7 +6,7 @@ determine the output, and of which each reaches the next one past the attention 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -17,9 +17,9 @@ from vitviz.attention.precision import precise
 from vitviz.errors.kinds import ConfigError
 from vitviz.models.watched.attention import COPIES
 from vitviz.models.watched.codes import repaint
-from vitviz.models.watched.local import without_other_tokens
-from vitviz.models.watched.program import PICTURE, Program, Result, first_tensor
-from vitviz.models.watched.replay import Replay
+from vitviz.models.watched.local import local_hooks
+from vitviz.models.watched.program import PICTURE, Hook, Program, Result, first_tensor
+from vitviz.models.watched.replay import OnCall, Replay, call_output, no_output
 
 # Of the patches that change when mixing is looked for, and their colours.
 SEED = 0
@@ -53,8 +53,14 @@ class ResidualStream:
     def steps(self) -> tuple[int, ...]:
         return (self.start, *self.ends)
 
-    def tokens_of(self, replay: Replay, pixels: torch.Tensor, **options: Any) -> list[torch.Tensor]:
-        """The results of its steps, as :meth:`in_front`, in a pass on a picture with options of a replay."""
+    def tokens_of(
+        self,
+        replay: Replay,
+        pixels: torch.Tensor,
+        on_call: OnCall = call_output,
+        hooks: Mapping[int, Hook] | None = None,
+    ) -> list[torch.Tensor]:
+        """The results of its steps, as :meth:`in_front`, in a pass on a picture with other results in places."""
         found: list[torch.Tensor] = []
 
         def hook(number: int, args: Any, kwargs: Any, result: Any, values: Any) -> Any:
@@ -62,7 +68,7 @@ class ResidualStream:
             found.append(self.in_front(first_tensor(result)).detach().clone())
             return result
 
-        replay(pixels, others=dict.fromkeys(self.steps, hook), **options)
+        replay(pixels, on_call, {**(hooks or {}), **dict.fromkeys(self.steps, hook)})
         return found
 
     def in_front(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -137,13 +143,13 @@ def first_mixing(
     pictures = (pixels, repaint(pixels, mask, SEED))
     expected = torch.zeros(stream.tokens, dtype=torch.bool)
     expected[index[-mask.numel() :]] = mask.flatten()
-    start = Result(stream.start)
-    pair = [first_tensor(replay.program.run({PICTURE: picture.clone()}, [start])[0]) for picture in pictures]
+    program, start = replay.program, Result(stream.start)
+    pair = [first_tensor(program.run({PICTURE: picture.clone()}, [start])[0]) for picture in pictures]
     remarks: tuple[str, ...] = ()
     if not torch.equal(_changed(*map(stream.in_front, pair)), expected):
         remarks = ("its tokens read more of the picture than their own patch, such as features of convolutions do",)
-    options = {"on_call": lambda call: torch.zeros_like(call.output), "on_result": without_other_tokens}
-    before, after = (stream.tokens_of(replay, picture, **options) for picture in pictures)
+    hooks = local_hooks(program)
+    before, after = (stream.tokens_of(replay, picture, no_output, hooks) for picture in pictures)
     for step, (first, second) in enumerate(zip(before, after, strict=True)):
         changed = _changed(first, second)
         if not bool(changed[expected].all()):
