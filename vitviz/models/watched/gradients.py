@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 
 from vitviz.attention.layout import TokenLayout
 from vitviz.attention.precision import precise
@@ -85,7 +84,7 @@ def watched_gradients(network: WatchedNetwork, pixels: torch.Tensor, target: Tar
         start_layer,
         target,
         float(score.detach()),
-        _pooled(pooling[0], gradients[count], verified, layout) if pooling else None,
+        _pooled(pooling[0], gradients[count], verified) if pooling else None,
         tuple(place.bias(call) for place, call in ordered),
     )
 
@@ -205,12 +204,7 @@ def score_gradients(
     return [torch.zeros_like(source) if each is None else each for source, each in zip(sources, found, strict=True)]
 
 
-def _pooled(call: AttentionCall, gradient: torch.Tensor, verified: VerifiedModule, layout: TokenLayout) -> torch.Tensor:
+def _pooled(call: AttentionCall, gradient: torch.Tensor, verified: VerifiedModule) -> torch.Tensor:
     """``A ⊙ ∂y/∂A`` of an attention pooling, ``"head token"``, from the gradient of its output."""
     weights = pooling_weights(call, verified)
-    change = (precise(gradient[0]) @ precise(call.values[0].detach()).mT).squeeze(1)
-    if change.shape[-1] < len(verified.places[0].index):
-        change = F.pad(change, (layout.prefix_count, 0))
-    else:
-        change = verified.sort(change, 1)
-    return weights * change
+    return weights * verified.sort_read((precise(gradient[0]) @ precise(call.values[0].detach()).mT).squeeze(1))

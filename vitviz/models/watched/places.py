@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 import torch
+import torch.nn.functional as F
 
 from vitviz.attention.precision import precise
 from vitviz.models.watched.calls import AttentionCall
@@ -38,11 +39,6 @@ class TokenPlaces:
         """Whether all tokens attend to each other, the patches side by side, row by row, beside ``extra`` others."""
         return self.windows == 1 and not self.is_padded and bool((self.index[extra:].diff() == 1).all())
 
-    @property
-    def token_count(self) -> int:
-        """Number of tokens in the layout."""
-        return len(self.index) + self.is_padded
-
     def sort(self, tensor: torch.Tensor, has_pad_values: bool = False) -> torch.Tensor:
         """``"window head token dim"`` as ``"head token dim"`` in the order of the layout.
 
@@ -67,44 +63,29 @@ class TokenPlaces:
     def bias(self, call: AttentionCall) -> torch.Tensor | None:
         """The bias of the scores of a call, ``"head query key"``; None for no bias.
 
-        It is minus infinity outside the query's window, so that it attends to nothing there. The head may be 1.
+        It is minus infinity outside the query's window, so that it attends to nothing there. The head may be 1. The
+        scores of all padding of a window are one: the logarithm of the sum of their exponentials. The softmax then
+        gives patches the same weight as before, and the one token the weight of all padding.
         """
-        bias = call.bias
-        if bias is None and self.windows == 1 and not self.is_padded:
+        if call.bias is None and self.windows == 1 and not self.is_padded:
             return None
-        if bias is None:
-            bias = precise(call.queries.new_zeros(1, 1, 1, 1))
-        bias = precise(bias.detach())
-        bias = bias.expand(*bias.shape[:-2], call.query_count, call.key_count)
-        while bias.ndim < 4:
-            bias = bias[None]
-        bias = bias.expand(self.windows, -1, -1, -1)
+        bias = precise(call.queries.new_zeros(()) if call.bias is None else call.bias.detach())
+        bias = bias[(None,) * (4 - bias.ndim)]
+        bias = bias.expand(self.windows, call.heads if len(self.pads) else -1, call.query_count, call.key_count)
         if self.is_sorted:
             return bias[0]
-        count, has_pads = self.token_count, len(self.pads) > 0
-        # Padding tokens go to an extra last place, which is cut off.
-        token = torch.full((self.windows * call.key_count,), count, dtype=torch.long)
-        token[self.index] = torch.arange(len(self.index)) + self.is_padded
-        token = token.view(self.windows, -1).to(bias.device)
-        heads = call.heads if has_pads else bias.shape[1]
-        matrix = bias.new_full((heads, count + has_pads, count + has_pads), -math.inf)
-        matrix[:, token[:, :, None], token[:, None, :]] = bias.expand(-1, heads, -1, -1).transpose(0, 1)
-        if has_pads:
-            self._add_pads(matrix, token, call, bias)
-            matrix = matrix[:, :count, :count].clone()
-        if self.is_padded:
-            matrix[:, 0] = -math.inf
-            matrix[:, 0, 0] = 0
-        return matrix
-
-    def _add_pads(self, matrix: torch.Tensor, token: torch.Tensor, call: AttentionCall, bias: torch.Tensor) -> None:
-        """Write the scores of each window's padding as one score: the logarithm of the sum of their exponentials.
-
-        The softmax then gives patches the same weight as before, and the one token the weight of all padding.
-        """
-        is_pad = token == token.new_tensor(self.token_count)
-        for window in is_pad.any(1).nonzero().flatten().tolist():
-            pads = is_pad[window]
-            keys, queries = (precise(tensor[window].detach()) for tensor in (call.keys, call.queries))
-            scores = queries @ keys[:, pads].mT * call.scale + bias[window][..., pads]
-            matrix[:, token[window], 0] = scores.logsumexp(-1)
+        windows, heads, query_count, key_count = bias.shape
+        matrix = bias.new_full((heads, windows, query_count, windows, key_count), -math.inf)
+        matrix.diagonal(dim1=1, dim2=3).copy_(bias.movedim(0, -1))
+        matrix = matrix.flatten(3).flatten(1, 2)
+        index, pads = self.index.to(matrix.device), self.pads.to(matrix.device)
+        found = matrix[:, index[:, None], index]
+        if not self.is_padded:
+            return found
+        found = F.pad(found, (1, 0, 1, 0), value=-math.inf)
+        found[:, 0, 0] = 0
+        if len(pads):
+            queries, keys = (each.detach().transpose(0, 1).flatten(1, 2) for each in (call.queries, call.keys))
+            scores = precise(queries[:, index]) @ precise(keys[:, pads]).mT * call.scale
+            found[:, 1:, 0] = (scores + matrix[:, index[:, None], pads]).logsumexp(-1)
+        return found

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from vitviz.attention.layout import TokenLayout
 from vitviz.attention.memory import copy_tokens, empty_record, trim_heap
@@ -39,13 +38,11 @@ class Recording:
     scale: float = 1.0
     pooled: torch.Tensor | None = None
     biases: list[torch.Tensor | None] = field(default_factory=list)
-    records: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
-    """Queries, keys, and ``"2 layer head token"``: lengths of values, and log-sums of the layers in :attr:`has_sums`.
-
-    All layers are in one allocation: small blocks between the activations would fragment memory.
-    """
-    has_sums: list[int] = field(default_factory=list)
-    norms: torch.Tensor | None = None
+    value_norms: list[torch.Tensor] = field(default_factory=list)
+    norms: list[torch.Tensor] = field(default_factory=list)
+    log_sums: dict[int, torch.Tensor] = field(default_factory=dict)
+    records: tuple[torch.Tensor, torch.Tensor] | None = None
+    """Queries and keys of all layers, in one allocation: small blocks between activations would fragment memory."""
 
     def add(self, call: AttentionCall) -> None:
         if call.number == self.verified.pooling_call:
@@ -56,44 +53,40 @@ class Recording:
         queries, keys = (places.sort(tensor.detach()) for tensor in (call.queries, call.keys))
         if self.records is None:
             like = keys[:0] if self.dtype is None else keys[:0].to(self.dtype)
-            depth, self.scale = len(self.verified.calls), call.scale
-            numbers = precise(keys[:0]).new_empty(2, depth, *keys.shape[:2])
-            self.records = *empty_record((depth, *keys.shape), like), numbers
-        all_queries, all_keys, (value_norms, log_sums) = self.records
+            shape, self.scale = (len(self.verified.calls), *keys.shape), call.scale
+            self.records = empty_record(shape, like)
+        all_queries, all_keys = self.records
         copy_tokens(queries, all_queries[layer])
         copy_tokens(keys, all_keys[layer])
         if call.scale != self.scale:
             # A trace has one scale.
             all_queries[layer] *= call.scale / self.scale
         self.biases.append(places.bias(call))
-        value_norms[layer] = precise(places.sort(call.values.detach(), has_pad_values=True)).norm(dim=-1)
+        self.value_norms.append(precise(places.sort(call.values.detach(), has_pad_values=True)).norm(dim=-1))
         # The kernel's log-sums match the trace only if it stores all keys of the call, unrounded and without bias.
         is_unrounded = torch.promote_types(keys.dtype, all_keys.dtype) == all_keys.dtype
         is_exact = self.biases[-1] is None and keys.shape[1] == call.key_count and is_unrounded
         if call.log_sums is not None and is_exact:
-            log_sums[layer] = places.sort(call.log_sums[..., None])[..., 0]
-            self.has_sums.append(layer)
+            self.log_sums[layer] = places.sort(call.log_sums[..., None])[..., 0].clone()
         if self.report is not None:
             self.report(Progress(layer + 1, len(self.verified.calls)))
 
     def trace(self, keep_bytes: int) -> AttentionTrace:
         """The trace of the image, after the forward pass."""
         assert self.records is not None, "there is a layer"
-        queries, keys, (value_norms, log_sums) = self.records
         bias = joint_bias(self.biases)
         windows = tuple(places.windows for places in self.verified.places)
         return AttentionTrace(
-            queries,
-            keys,
+            *self.records,
             self.scale,
             self.layout,
             bias=bias,
             keep_bytes=keep_bytes,
             pooled=self.pooled,
-            norms=self.norms,
-            value_norms=value_norms,
+            norms=torch.stack(self.norms) if self.norms else None,
+            value_norms=torch.stack(self.value_norms),
             windows=windows if max(windows) > 1 else (),
-            known_log_sums={} if bias is not None else {layer: log_sums[layer] for layer in self.has_sums},
+            known_log_sums={} if bias is not None else self.log_sums,
         )
 
 
@@ -133,9 +126,7 @@ def watch(
         tokens = verified.stream.in_front(first_tensor(result).detach())
         norms = verified.sort(torch.linalg.vector_norm(precise(tokens), dim=-1), 1)
         for recording, own in zip(recordings, norms, strict=True):
-            if recording.norms is None:
-                recording.norms = own.new_empty(len(steps), len(own))
-            recording.norms[steps.index(number)] = own
+            recording.norms.append(own)
         return result
 
     output = verified.replay.follow(run, pixels, on_call, dict.fromkeys(steps, on_tokens))
@@ -160,8 +151,4 @@ def pooling_weights(call: AttentionCall, verified: VerifiedModule) -> torch.Tens
     """The attention of the one query of a pooling, ``"head token"`` in the order of the layout."""
     queries, keys = (precise(tensor[0].detach()) for tensor in (call.queries, call.keys))
     bias = None if call.bias is None else call.bias.detach().to(queries).expand(1, *queries.shape[:-1], len(keys[0]))[0]
-    weights = attention_weights(queries, keys, call.scale, bias)[:, 0]
-    if weights.shape[-1] < len(verified.places[0].index):
-        # The query reads the patches only.
-        return F.pad(weights, (verified.extra, 0))
-    return verified.sort(weights, 1)
+    return verified.sort_read(attention_weights(queries, keys, call.scale, bias)[:, 0])

@@ -45,21 +45,15 @@ def ablation(
     def key_bias(call: AttentionCall, is_layer: bool) -> torch.Tensor:
         total = len(verified.places[0].index)
         added = bias if is_layer and bias is not None else torch.zeros(total, device=call.keys.device)
-        is_hidden = torch.zeros(total, dtype=torch.bool)
-        is_hidden[list(hidden)] = True
-        added = added.masked_fill(is_hidden.to(added.device), -math.inf)
+        added = added.index_fill(0, torch.tensor([*hidden], dtype=torch.long, device=added.device), -math.inf)
         # A pooling may read the patches only.
         return verified.unsort(added, 0) if call.key_count == total else added[verified.extra :]
 
     def on_call(call: AttentionCall) -> torch.Tensor:
         layer = verified.layer_of(call.number)
-        mask = None if layer is None or head_mask is None else head_mask[layer]
-        mask = None if mask is None or bool(mask.all()) else mask
-        if hidden or bias is not None:
-            return call.ablated_output(mask, key_bias(call, layer is not None))
-        if layer is None or mask is None:
-            return call.output
-        return call.ablated_output(mask, None)
+        mask = None if layer is None or head_mask is None or bool(head_mask[layer].all()) else head_mask[layer]
+        added = key_bias(call, layer is not None) if hidden or bias is not None else None
+        return call.ablated_output(mask, added)
 
     return on_call
 

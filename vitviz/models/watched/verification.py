@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import several
@@ -64,6 +65,11 @@ class VerifiedModule:
     def unsort(self, tokens: torch.Tensor, dim: int) -> torch.Tensor:
         """Tokens of a layout in the order of the module, the inverse of :meth:`sort`."""
         return tokens.index_select(dim, self.places[0].index.argsort().to(tokens.device))
+
+    def sort_read(self, tokens: torch.Tensor) -> torch.Tensor:
+        """``"head token"`` of what a pooling reads, sorted; with zeros before the patches if it reads them alone."""
+        is_of_patches = tokens.shape[-1] < len(self.places[0].index)
+        return F.pad(tokens, (self.extra, 0)) if is_of_patches else self.sort(tokens, 1)
 
     @property
     def is_padded(self) -> bool:
