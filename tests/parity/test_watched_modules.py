@@ -304,6 +304,6 @@ def test_towers_get_their_patches_as_their_processor_packs_them(name: str) -> No
         processor = Qwen2VLImageProcessorPil(image_mean=[0.5] * 3, image_std=[0.5] * 3, **sizes)
         packed = processor(Image.fromarray(picture), return_tensors="pt")
         expected = module(packed["pixel_values"], grid_thw=packed["image_grid_thw"])
-        close(model.network.facts.forward(module, pixels)[0], expected.pooler_output, name)
+        close(model.network.forward(module, pixels)[0], expected.pooler_output, name)
         trace = model.network.encode(pixels).traces[0]
     assert (trace.layout.grid_height, trace.layout.grid_width) == (4, 6)

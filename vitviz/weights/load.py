@@ -18,10 +18,11 @@ from vitviz.models.config import FinalNorm
 from vitviz.models.pooling import PoolingName
 from vitviz.models.positions import PositionRule
 from vitviz.models.probability import Probability
+from vitviz.models.watched.outputs import Forward
 from vitviz.weights.bundled import BUNDLED
 from vitviz.weights.language_model import LanguageModel
 from vitviz.weights.metadata.normalisations import Normalisation
-from vitviz.weights.model import EngineName, Forward, Labels, Model
+from vitviz.weights.model import EngineName, Labels, Model
 
 Edges = tuple[float, float, float, float]
 """Left, top, right and lower edge in pixels of a picture."""

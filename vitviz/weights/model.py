@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 import torch
-from torch import nn
 
 from vitviz.attention.layout import TokenLayout
 from vitviz.errors.arguments import named_arguments, named_fields
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from vitviz.weights.text_tower import TextTower
 
 Labels = Sequence[str] | Mapping[int, str]
-Forward = Callable[[nn.Module, torch.Tensor], Any]
 EngineName = Literal["own", "module"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 

@@ -85,10 +85,10 @@ def looked_at(subject: Subject) -> dict[str, Any]:
     row |= {"layers": trace.layers, "grid": model.card.get("grid", ""), "tokens": trace.layout.token_count}
     row["rows"] = max(float((trace.weights(layer).sum(-1) - 1).abs().max()) for layer in range(trace.layers))
     with torch.no_grad():
-        outputs = primary_output(watched.facts.forward(network, pixels))
+        outputs = primary_output(watched.forward(network, pixels))
         subject.materialise(network)
         with Softmaxes() as seen:
-            materialised = primary_output(watched.facts.forward(network, pixels))
+            materialised = primary_output(watched.forward(network, pixels))
     # Where a package's two ways to attend give two outputs, its matrices are not those of the other way.
     row["ways"] = float((materialised - outputs).abs().max() / outputs.abs().max())
     if model.labels:

@@ -6,6 +6,6 @@ what the calls mean are in ``codes``, ``sequence``, ``stream`` and ``reading``, 
 ``several`` for pictures that run together. ``recording`` makes traces, and ``network`` answers.
 """
 
-from vitviz.models.watched.facts import NO_STREAM, WATCHED_MODULE, ModuleConfig, ModuleFacts
+from vitviz.models.watched.facts import NO_STREAM, WATCHED_MODULE, ModuleConfig
 
-__all__ = ["NO_STREAM", "WATCHED_MODULE", "ModuleConfig", "ModuleFacts"]
+__all__ = ["NO_STREAM", "WATCHED_MODULE", "ModuleConfig"]

@@ -32,7 +32,7 @@ def watched_copy(network: WatchedNetwork) -> tuple[WatchedNetwork, list[list[nn.
         # Parts of a module may refuse it in any way.
         except Exception as error:
             raise MethodError(f"{network.name}: the module cannot be copied ({error})") from None
-    noise = network.noise(*network.facts.image_size)
+    noise = network.noise()
     verified = network.verified(noise)
     program = verified.replay.program
     steps = [] if verified.stream is None else [*verified.stream.steps]

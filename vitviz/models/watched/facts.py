@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
-
-import torch
-from torch import nn
+from dataclasses import dataclass
 
 from vitviz.attention.layout import TokenLayout, patch_grid
 
@@ -20,37 +15,16 @@ NO_STREAM = "the tokens between the module's layers cannot be read, since no res
 
 
 @dataclass(frozen=True)
-class ModuleFacts:
-    """The properties of a module that must be known before it runs.
-
-    Args:
-        name: name of the module in messages.
-        image_size, patch_size: height and width in pixels.
-        channels: channels of the image.
-        prefix: names of the tokens that are not patches, in the module's order.
-        classes: number of classes; 0 if its output is not a classification.
-        forward: calls the module with pixels ``"batch channel height width"`` and returns its result.
-        probability: what makes probabilities of its output, a name in :data:`vitviz.models.probability.PROBABILITIES`.
-    """
-
-    name: str
-    image_size: Size
-    patch_size: Size
-    channels: int
-    prefix: tuple[str, ...]
-    classes: int
-    forward: Callable[[nn.Module, torch.Tensor], Any] = field(repr=False)
-    probability: str = "softmax"
-
-
-@dataclass(frozen=True)
 class ModuleConfig:
     """The configuration of a watched module, a :data:`vitviz.models.network.NetworkConfig`.
 
     Args:
         image_height, image_width, patch_height, patch_width: in pixels.
-        channels, classes, probability, prefix: as in :class:`ModuleFacts`.
-        depth, heads, head_width, width: sizes of its layers, measured from its calls.
+        channels: channels of the image.
+        classes: number of classes; 0 if its output is not a classification.
+        probability: what makes probabilities of its output, a name in :data:`vitviz.models.probability.PROBABILITIES`.
+        prefix: names of the tokens that are not patches, in the module's order.
+        depth, heads, head_width, width: sizes of its layers. These and all that follow are measured from its calls.
         pooling: ``"attention"`` if one learned query reads the tokens after the layers.
         parameters: number of its weights.
         bias_matrices: number of bias matrices in a trace, each with a number for every pair of tokens.
@@ -66,15 +40,15 @@ class ModuleConfig:
     classes: int
     probability: str
     prefix: tuple[str, ...]
-    depth: int
-    heads: int
-    head_width: int
-    width: int
-    pooling: str
-    parameters: int
-    bias_matrices: int
-    is_written_out: bool
-    has_stream: bool
+    depth: int = 0
+    heads: int = 0
+    head_width: int = 0
+    width: int = 0
+    pooling: str = ""
+    parameters: int = 0
+    bias_matrices: int = 0
+    is_written_out: bool = False
+    has_stream: bool = False
     classifies_tokens = False
 
     def layout(self, image_height: int, image_width: int) -> TokenLayout:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -12,7 +11,7 @@ from typing import Any, NoReturn, TypeAlias
 import torch
 from torch import nn
 
-from vitviz.attention.layout import TokenLayout, patch_grid
+from vitviz.attention.layout import TokenLayout
 from vitviz.attention.precision import Precision, type_of
 from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError, VitvizError
@@ -20,14 +19,14 @@ from vitviz.models.network import Encoding
 from vitviz.models.pooling import Output
 from vitviz.models.watched.answers import replayed, replayed_from, require_stream, vector
 from vitviz.models.watched.copying import watched_copy
-from vitviz.models.watched.facts import ModuleConfig, ModuleFacts, Size
+from vitviz.models.watched.facts import ModuleConfig, Size
 from vitviz.models.watched.gradients import (
     watched_attention_gradients,
     watched_features,
     watched_gradients,
     watched_layer_gradients,
 )
-from vitviz.models.watched.outputs import first_output, is_vector, observation_errors, primary_output
+from vitviz.models.watched.outputs import Forward, first_output, is_vector, observation_errors, primary_output
 from vitviz.models.watched.reading import verify_reading
 from vitviz.models.watched.recorder import ORDER, ChangedPass
 from vitviz.models.watched.recording import watch
@@ -56,8 +55,10 @@ class WatchedNetwork:
 
     Args:
         module: in evaluation mode.
-        facts: its properties.
-        replay: of noise of its own size; None if it was not recorded yet.
+        name: of the module in messages.
+        forward: calls the module with pixels ``"batch channel height width"`` and returns its result.
+        config: its properties, as far as they are known before it is verified.
+        replay: of :meth:`noise`.
 
     Raises:
         ConfigError: its attention cannot be observed completely, or a number differs.
@@ -72,30 +73,29 @@ class WatchedNetwork:
     copy_in_parts = watched_copy
     values = watched_values
 
-    def __init__(self, module: nn.Module, facts: ModuleFacts, replay: Replay | None = None) -> None:
-        self.module, self.name = module, facts.name
-        self.facts, self._first = facts, replay
+    def __init__(self, module: nn.Module, name: str, forward: Forward, config: ModuleConfig, replay: Replay) -> None:
+        self.module, self.name, self.forward, self.config = module, name, forward, config
         self._verified: dict[_Key, VerifiedModule] = {}
         self._several: dict[_Key, VerifiedModule | None] = {}
-        self._other: tuple[tuple[_Key, int], VerifiedModule] | None = None
-        """The last picture that takes another way through the code, by its hash, and the module verified on it."""
+        self._others: dict[tuple[_Key, int], VerifiedModule | None] = {}
+        """Of pictures that take another way through the code, by their hash: the module verified on the last one."""
         check_state(module)
-        verified = self.verified(self.noise(*facts.image_size))
-        if verified.is_padded:
-            self.facts = facts = replace(facts, prefix=(PADDING,))
-        self.verified_at_own_size, depth = verified, len(verified.calls)
-        pooling = UNKNOWN_POOLING if verified.pooling_call is None else ATTENTION_POOLING
-        self.config = ModuleConfig(
-            *(*facts.image_size, *facts.patch_size, facts.channels, facts.classes, facts.probability, facts.prefix),
-            depth,
-            verified.heads,
-            verified.head_width,
-            verified.heads * verified.head_width,
-            pooling,
-            sum(parameter.numel() for parameter in module.parameters()),
-            verified.heads * depth if verified.has_bias else 0,
-            verified.replay.is_written_out,
-            verified.stream is not None,
+        noise = self.noise()
+        with self.running(noise) as inputs:
+            verified = self._verified[self._key(noise)] = self._verify(inputs, replay)
+        depth, heads = len(verified.calls), verified.heads
+        self.config = replace(
+            config,
+            prefix=(PADDING,) if verified.is_padded else config.prefix,
+            depth=depth,
+            heads=heads,
+            head_width=verified.head_width,
+            width=heads * verified.head_width,
+            pooling=UNKNOWN_POOLING if verified.pooling_call is None else ATTENTION_POOLING,
+            parameters=sum(parameter.numel() for parameter in module.parameters()),
+            bias_matrices=heads * depth if verified.has_bias else 0,
+            is_written_out=verified.replay.is_written_out,
+            has_stream=verified.stream is not None,
         )
 
     def __call__(self, pixels: torch.Tensor, need_weights: bool = False) -> Any:
@@ -180,14 +180,14 @@ class WatchedNetwork:
             return None
         if (key := self._key(images)) not in self._several:
             self._several[key] = None
-            noise, layout = self.noise(*key[0]), self.config.layout(*key[0])
+            noise, layout = self.noise(key[0]), self.config.layout(*key[0])
             # Of other statistics; the module may raise anything.
             both = torch.cat([noise, 1 - 2 * noise.flip(-1, -2)])
             with suppress(VitvizError), observation_errors(self.name), self.running(both) as inputs:
                 self._several[key] = verify_several(alone, self.run, inputs, layout)
         return self._several[key]
 
-    def _verify_otherwise(self, image: torch.Tensor, change: str) -> VerifiedModule:
+    def _verify_otherwise(self, image: torch.Tensor, change: str = "") -> VerifiedModule:
         """The module, verified on an image for which it runs other operations than for noise.
 
         Raises:
@@ -197,14 +197,14 @@ class WatchedNetwork:
             reason = "this picture's tokens are taken in another order than those of noise, on which it was"
             raise ConfigError(f"{self.name}: {reason} verified: no map could say where they are")
         with self.running(image) as inputs:
-            verified = self._verify(inputs, patch_grid(self._key(image)[0], self.facts.patch_size), None)
-        expected = self.verified_at_own_size
-        if (len(verified.calls), verified.heads) != (len(expected.calls), expected.heads):
+            verified = self._verify(inputs)
+        expected = self.config
+        if (len(verified.calls), verified.heads) != (expected.depth, expected.heads):
             raise ConfigError(
                 f"{self.name}: {len(verified.calls)} layers of {verified.heads} heads; when it was verified, this "
-                f"module had {len(expected.calls)} of {expected.heads}"
+                f"module had {expected.depth} of {expected.heads}"
             )
-        self._other = (self._key(image), _hash(image)), verified
+        self._others = {(self._key(image), _hash(image)): verified}
         return verified
 
     def output(self, pixels: torch.Tensor, output: Output = "logits") -> torch.Tensor:
@@ -259,7 +259,7 @@ class WatchedNetwork:
         check_state(self.module)
         config = self.config
         # Of no consequence, since all that the output reads is replaced.
-        pixels = self.noise(layout.grid_height * config.patch_height, layout.grid_width * config.patch_width)
+        pixels = self.noise((layout.grid_height * config.patch_height, layout.grid_width * config.patch_width))
         verified = self.verified(pixels)
         rows = verified.unsort(tokens, 1).to(self.device, self.precision).split(1)
         with self.running(pixels):
@@ -271,17 +271,18 @@ class WatchedNetwork:
             key: replace(each, replay=replace(each.replay, program=each.replay.program.with_constants(tensors)))
             for key, each in self._verified.items()
         }
-        self._several, self._other = {}, None
+        self._several, self._others = {}, {}
 
-    def noise(self, height: int, width: int) -> torch.Tensor:
-        """An image of noise, the same at every call, ``"1 channel height width"``."""
-        return torch.randn(1, self.facts.channels, height, width, generator=torch.Generator().manual_seed(0))
+    def noise(self, size: Size | None = None) -> torch.Tensor:
+        """An image of noise of this height and width, by default its own; the same at every call."""
+        height, width = size or (self.config.image_height, self.config.image_width)
+        return torch.randn(1, self.config.channels, height, width, generator=torch.Generator().manual_seed(0))
 
     @cached_property
     def why_no_hiding(self) -> str | None:
         """Why :meth:`without` cannot leave patches out, tried on noise of its own size; None if it can."""
         try:
-            self.without(self.noise(*self.facts.image_size), patches=[{0}])
+            self.without(self.noise(), patches=[{0}])
         except MethodError as error:
             return str(error)
         return None
@@ -302,24 +303,13 @@ class WatchedNetwork:
         """
         key = self._key(image)
         if key not in self._verified:
-            grid = patch_grid(key[0], self.facts.patch_size)
-            with self.running(self.noise(*key[0])) as inputs:
-                first, self._first = self._first, None
-                # Run alone, to tell the module's own errors from those of watching it.
-                output = (
-                    first.output
-                    if first is not None
-                    else primary_output(first_output(self.name, self.module, self.facts.forward, inputs.clone()))
-                )
-                classes = self.facts.classes
-                if classes and (not is_vector(output) or output.shape[1] != classes):
-                    raise ConfigError(
-                        f"{self.name}: an output of shape {tuple(output.shape)} for {classes} labels; expected 'batch "
-                        "class', one class for each label"
-                    )
-                self._verified[key] = self._verify(inputs, grid, first)
-        is_other = self._other is not None and self._other[0] == (key, _hash(image))
-        return self._other[1] if self._other is not None and is_other else self._verified[key]
+            with self.running(self.noise(key[0])) as inputs:
+                # Alone, to tell the module's own errors from those of watching it.
+                first_output(self.name, self.module, self.forward, inputs.clone())
+                self._verified[key] = self._verify(inputs)
+        if self._others and (way := (key, _hash(image))) in self._others:
+            return self._others[way] or self._verify_otherwise(image)
+        return self._verified[key]
 
     @contextmanager
     def running(self, pixels: torch.Tensor, has_gradients: bool = False) -> Iterator[torch.Tensor]:
@@ -331,14 +321,20 @@ class WatchedNetwork:
     def run(self, pixels: torch.Tensor) -> torch.Tensor:
         """The module's result for pixels from :meth:`running`."""
         # A copy, since the module may change it in place.
-        return primary_output(self.facts.forward(self.module, pixels.clone()))
+        return primary_output(self.forward(self.module, pixels.clone()))
 
-    def _verify(self, pixels: torch.Tensor, grid: Size, replay: Replay | None) -> VerifiedModule:
-        name, prefix = self.facts.name, self.facts.prefix
-        is_padded = prefix == (PADDING,)
+    def _verify(self, pixels: torch.Tensor, replay: Replay | None = None) -> VerifiedModule:
+        name, classes, prefix = self.name, self.config.classes, self.config.prefix
+        layout, is_padded = self.config.layout(*pixels.shape[-2:]), prefix == (PADDING,)
         with observation_errors(name):
             replay = replay or Replay.of(self.run, pixels).checked(pixels)
-            extra = 0 if is_padded else len(prefix)
+            output = replay.output
+            if classes and (not is_vector(output) or output.shape[1] != classes):
+                raise ConfigError(
+                    f"an output of shape {tuple(output.shape)} for {classes} labels; expected 'batch class', one class "
+                    "for each label"
+                )
+            grid, extra = (layout.grid_height, layout.grid_width), 0 if is_padded else len(prefix)
             verified = verify_module(self.run, replay, pixels, grid, extra)
             if verified.extra == len(prefix):
                 reads_cls, remarks = verify_reading(pixels, verified, prefix)
@@ -349,7 +345,7 @@ class WatchedNetwork:
             size = f"{pixels.shape[-1]}×{pixels.shape[-2]} pixels"
             raise ImageError(f"{name}: windows reach beyond an image of {size}, and not at its own size")
         elif not verified.is_padded and verified.extra != len(prefix):
-            before = int(verified.places[0].index[-1]) + 1 - math.prod(grid)
+            before = int(verified.places[0].index[-1]) + 1 - layout.patch_count
             counts = f"{verified.extra} tokens that are no patches ({before} before them)"
             names = f"prefix={list(prefix)} names {len(prefix)}"
             raise ConfigError(f"{name}: {counts}, and {names}; expected a name for each, such as prefix=['cls']")

@@ -19,6 +19,8 @@ FIELDS = (
     *("predicted_depth", "heatmaps", "feature_maps"),
 )
 MAX_REASON_CHARS = 200
+Forward = Callable[[nn.Module, torch.Tensor], Any]
+"""Calls a module with pixels ``"batch channel height width"`` and returns its result."""
 
 
 @contextmanager
@@ -51,9 +53,7 @@ def observation_errors(name: str) -> Iterator[None]:
         raise ConfigError(message if message.startswith(f"{name}: ") else f"{name}: {message}") from None
 
 
-def first_output(
-    name: str, module: nn.Module, forward: Callable[[nn.Module, torch.Tensor], Any], pixels: torch.Tensor
-) -> Any:
+def first_output(name: str, module: nn.Module, forward: Forward, pixels: torch.Tensor) -> Any:
     """A module's result for an image ``"1 channel height width"``, without gradients.
 
     Raises:

@@ -13,8 +13,7 @@ from torch import nn
 from torch.nn.functional import pad
 
 from vitviz.errors.kinds import ConfigError
-from vitviz.models.watched.outputs import primary_output
-from vitviz.weights.model import Forward
+from vitviz.models.watched.outputs import Forward, primary_output
 from vitviz.weights.modules.unwrap import package_of, vision_config
 
 Size = tuple[int, int]

@@ -19,17 +19,17 @@ from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import describe
 from vitviz.images.preprocessing import Preprocessing, why_not_channels
 from vitviz.models.devices import usable_device
-from vitviz.models.watched import ModuleFacts
+from vitviz.models.watched import ModuleConfig
 from vitviz.models.watched.grids import attention_grids, describe_grid, is_one_grid
 from vitviz.models.watched.network import WatchedNetwork
-from vitviz.models.watched.outputs import first_output, is_vector, observation_errors, primary_output
+from vitviz.models.watched.outputs import Forward, first_output, is_vector, observation_errors, primary_output
 from vitviz.models.watched.replay import Replay
 from vitviz.models.watched.state import check_device, check_state, device_of, dtype_of
 from vitviz.progress import Progress, shown_bar
 from vitviz.weights.architectures import architecture_of_module
 from vitviz.weights.metadata.classes import read_labels
 from vitviz.weights.metadata.normalisations import NORMALISATIONS
-from vitviz.weights.model import Forward, Labels, Model
+from vitviz.weights.model import Labels, Model
 from vitviz.weights.modules.calling import call_with_border, default_forward
 from vitviz.weights.modules.missing import (
     IMAGE_SIZE,
@@ -201,12 +201,13 @@ def _load(
         grid = next((each for each in grids if each.patch == patch), None)
         # A class token that is added after the layers takes no part in their attention.
         has_none = prefix is None and (grid.extra if grid else extra if not grids else None) == 0
-        facts = (size, patch, channels, () if has_none else tokens, len(class_names), function, probability_name)
-        return WatchedNetwork(module, ModuleFacts(name, *facts), replay)
+        own = (*size, *patch, channels, len(class_names), probability_name, () if has_none else tokens)
+        return WatchedNetwork(module, name, function, ModuleConfig(*own), replay)
 
     network = _first(watch, patches)
     replay.program.on_run = lambda: None
-    shown = network.facts.patch_size
+    config = network.config
+    shown = (config.patch_height, config.patch_width)
     prepared, source, is_default = prepare(full or size, shown, channels) or preparation
     if is_default:
         assumptions += (f"preprocessing {summarise(prepared)}: {source}; preprocessing=… states another",)
@@ -218,9 +219,9 @@ def _load(
     }
     grid = next((each for each in grids if each.patch == shown), None)
     if grid is not None:
-        card["grid"] = describe_grid(grids, grid, network.config.depth)
+        card["grid"] = describe_grid(grids, grid, config.depth)
         assumptions += () if stated_patch else (card["grid"],)
-    verified, names = network.verified_at_own_size, network.facts.prefix
+    verified, names = network.verified(network.noise()), config.prefix
     listed = [each.rows * each.columns + each.extra for each in grids if each.patch != shown]
     assumptions += tuple(verified.describe(listed, names))
     if names and not isinstance(prefix, Sequence | None) and not verified.reads_cls:

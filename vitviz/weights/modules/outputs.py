@@ -12,10 +12,9 @@ from torch import nn
 from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError
 from vitviz.models.probability import PROBABILITIES
-from vitviz.models.watched.outputs import FIELDS, is_vector
+from vitviz.models.watched.outputs import FIELDS, Forward, is_vector
 from vitviz.models.watched.replay import Replay
 from vitviz.weights.metadata.classes import read_probability
-from vitviz.weights.model import Forward
 from vitviz.weights.modules.unwrap import package_of
 
 # Packages whose classifiers of several classes are for one label.
