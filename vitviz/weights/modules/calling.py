@@ -27,7 +27,7 @@ CLIPS = ("videomae", "vivit")
 
 
 def call_with_pixels(
-    module: nn.Module, pixels: torch.Tensor, size: Size, is_named: bool, interpolates: bool, ordered_patch: int | None
+    module: nn.Module, pixels: torch.Tensor, size: Size, arguments: frozenset[str], patch: int | None
 ) -> Any:
     """Call a module with pixels; at another size than its own, request interpolated positions.
 
@@ -35,18 +35,18 @@ def call_with_pixels(
         module: of any package.
         pixels: ``"batch channel height width"``.
         size: height and width of the module's images.
-        is_named: whether its argument is called ``pixel_values``, as in transformers.
-        interpolates: whether it interpolates positions only on request.
-        ordered_patch: side of a patch of MAE, which sorts patches by noise; None for another module.
+        arguments: names of those that it takes; in transformers, pixels are ``pixel_values``.
+        patch: side of a patch in pixels, if it is known.
     """
-    is_other_size = interpolates and tuple(pixels.shape[-2:]) != size
-    options: dict[str, Any] = {"interpolate_pos_encoding": True} if is_other_size else {}
-    if ordered_patch is not None:
-        # Ascending noise keeps the order of the patches.
-        count = (pixels.shape[-2] // ordered_patch) * (pixels.shape[-1] // ordered_patch)
+    options: dict[str, Any] = {}
+    if "interpolate_pos_encoding" in arguments and tuple(pixels.shape[-2:]) != size:
+        options["interpolate_pos_encoding"] = True
+    if patch and {"pixel_values", "noise"} <= arguments:
+        # Of MAE, which sorts patches by noise: ascending noise keeps the order of the patches.
+        count = (pixels.shape[-2] // patch) * (pixels.shape[-1] // patch)
         options["noise"] = torch.arange(count, device=pixels.device).float().expand(len(pixels), -1)
     call = entry(module)
-    return call(pixel_values=pixels, **options) if is_named else call(pixels, **options)
+    return call(pixel_values=pixels, **options) if "pixel_values" in arguments else call(pixels, **options)
 
 
 def call_packed(module: nn.Module, pixels: torch.Tensor, patch: int, merge_size: int, frames: int) -> torch.Tensor:
@@ -135,26 +135,23 @@ def default_forward(module: nn.Module, name: str, size: Size) -> Forward:
         ConfigError: it does not take pixels.
     """
     call = entry(module)
-    parameters = signature(module.forward if call is module else call).parameters
+    arguments = frozenset(signature(module.forward if call is module else call).parameters)
     if (clip := clip_tubes(module)) is not None:
         return partial(call_with_clip, tubes=clip[0], frames=clip[1])
     patch = getattr(vision_config(module), "patch_size", None)
-    if type(module).__name__.startswith("Siglip2") and "spatial_shapes" in parameters and isinstance(patch, int):
+    patch = patch if isinstance(patch, int) else None
+    if type(module).__name__.startswith("Siglip2") and "spatial_shapes" in arguments and patch:
         return partial(call_flexible, patch=patch)
     config = getattr(module, "config", None)
-    if "grid_thw" not in parameters:
-        ordered_patch = patch if {"pixel_values", "noise"} <= parameters.keys() else None
-        ratio = getattr(config, "mask_ratio", 0)
-        if ordered_patch is not None and ratio:
-            remedy = "set module.config.mask_ratio = 0.0 and load it again"
-            raise ConfigError(f"{name}: mask_ratio = {ratio} leaves out a random part of the patches: {remedy}")
-        is_named, interpolates = "pixel_values" in parameters, "interpolate_pos_encoding" in parameters
-        options: dict[str, Any] = {"size": size, "ordered_patch": ordered_patch}
-        return partial(call_with_pixels, is_named=is_named, interpolates=interpolates, **options)
-    model_type = str(getattr(config, "model_type", "")).removesuffix("_encoder").removesuffix("_vision")
-    merge_size = getattr(config, "spatial_merge_size", None)
-    if package_of(module) != "transformers" or model_type not in PACKED or not isinstance(patch, int) or not merge_size:
-        expected = "expected forward = (module, pixels) to its output, which packs pixels into its patches"
-        raise ConfigError(f"{name}: the module takes grid_thw and patches of its own making; {expected}")
-    frames = getattr(config, "temporal_patch_size", 1) or 1
-    return partial(call_packed, patch=patch, merge_size=merge_size, frames=frames)
+    if "grid_thw" in arguments:
+        model_type = str(getattr(config, "model_type", "")).removesuffix("_encoder").removesuffix("_vision")
+        merge_size = getattr(config, "spatial_merge_size", None)
+        if package_of(module) != "transformers" or model_type not in PACKED or not patch or not merge_size:
+            expected = "expected forward = (module, pixels) to its output, which packs pixels into its patches"
+            raise ConfigError(f"{name}: the module takes grid_thw and patches of its own making; {expected}")
+        frames = getattr(config, "temporal_patch_size", 1) or 1
+        return partial(call_packed, patch=patch, merge_size=merge_size, frames=frames)
+    if patch and {"pixel_values", "noise"} <= arguments and (ratio := getattr(config, "mask_ratio", 0)):
+        remedy = "set module.config.mask_ratio = 0.0 and load it again"
+        raise ConfigError(f"{name}: mask_ratio = {ratio} leaves out a random part of the patches: {remedy}")
+    return partial(call_with_pixels, size=size, arguments=arguments, patch=patch)
