@@ -22,7 +22,7 @@ MOST = {
     "images": 990,
     "language": 710,
     "metrics": 250,
-    "models": 2660,
+    "models": 2610,
     "system": 140,
     "training": 430,
     "ui": 3370,

@@ -195,6 +195,10 @@ def test_a_picture_that_takes_another_way_is_verified_anew_or_refused() -> None:
     tokens = module.layers[1](module.layers[0](module.tokens(bright)))
     queries, keys, _ = maps(module.other, module.other.norm(tokens))
     torch.testing.assert_close(encoding.traces[0].weights(LAST), weights(queries, keys)[0], check_dtype=False)
-    torch.testing.assert_close(network.without(bright), module(bright))
+    others = torch.randn(2, 3, *SIZE) + 3
+    for other in others.split(1):
+        network.encode(other)
+    for pixels in (bright, *others.split(1)):
+        torch.testing.assert_close(network.without(pixels), module(pixels))
     with pytest.raises(ConfigError, match="2 layers of 4 heads; when it was verified, this module had 3 of 4"):
         load_own(Switching(True)).network.encode(bright)

@@ -204,7 +204,8 @@ class WatchedNetwork:
                 f"{self.name}: {len(verified.calls)} layers of {verified.heads} heads; when it was verified, this "
                 f"module had {expected.depth} of {expected.heads}"
             )
-        self._others = {(self._key(image), _hash(image)): verified}
+        # Of others, only that they do.
+        self._others = {**dict.fromkeys(self._others), (self._key(image), _hash(image)): verified}
         return verified
 
     def output(self, pixels: torch.Tensor, output: Output = "logits") -> torch.Tensor:
