@@ -53,7 +53,7 @@ NAMES = {
 def test_a_module_is_known_by_the_file_of_its_class(name: str) -> None:
     with torch.device("meta"):
         found = architecture_of_module(timm.create_model(name, pretrained=False))
-    assert found is not None and found.title == NAMES[name]
+    assert found is not None and found.startswith(f"{NAMES[name]}: ")
 
 
 MODULES = {
@@ -88,5 +88,5 @@ def test_a_class_of_one_s_own_is_known_by_what_it_inherits_from() -> None:
     with torch.device("meta"):
         module = Subclass(transformers.SwinConfig(depths=[1], num_heads=[2], embed_dim=8))
     found = architecture_of_module(module)
-    assert found is not None and found.title == "Swin"
+    assert found is not None and found.startswith("Swin: ")
     assert architecture_of_module(torch.nn.Linear(2, 2)) is None

@@ -262,7 +262,7 @@ def _with_architecture(module: nn.Module, name: str, error: ConfigError | ImageE
     """The error, with what is known about the module: its architecture, overlapping patches, its part for pictures."""
     architecture, part, message = architecture_of_module(module), find_vision_part(module), str(error)
     if architecture is not None:
-        message = f"{name} is {architecture.sentence}: {message.removeprefix(name).lstrip(': ')}"
+        message = f"{name} is {architecture}: {message.removeprefix(name).lstrip(': ')}"
     writes = ", and what it attends to while it writes by vitviz.load(module, processor=processor)"
     alone = f"; its part for pictures opens alone: vitviz.load(module.{part}){writes * hasattr(module, 'generate')}"
     hint = alone if part else describe_overlap(module)
