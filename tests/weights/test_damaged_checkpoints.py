@@ -61,10 +61,10 @@ HEADERS: dict[str, tuple[Callable[[dict[str, str]], object], str]] = {
     "broken JSON": (replaced("config", '{"width": '), "does not describe a model"),
     "JSON nested too deeply": (replaced("labels", "[" * 100_000), "does not describe a model"),
     "a number of 10,000 digits": (replaced("config", "9" * 10_000), "does not describe a model"),
-    "config a list": (replaced("config", "[1, 2]"), r"config = \[1, 2\]: expected its fields by name"),
-    "config null": (replaced("config", "null"), "config = None"),
+    "config a list": (replaced("config", "[1, 2]"), "does not describe a model"),
+    "config null": (replaced("config", "null"), "does not describe a model"),
     "a missing field": (configured(heads=MISSING), "heads"),
-    "an unknown field": (configured(dropout=0.1), "unknown field 'dropout'; expected image_height, .* norm_epsilon"),
+    "an unknown field": (configured(dropout=0.1), "ViTConfig has no parameter 'dropout'"),
     "width a text": (configured(width="32"), "width = '32': expected a whole number"),
     "width a fraction": (configured(width=32.5), "width = 32.5: expected a whole number"),
     "depth a float": (configured(depth=3.0), "depth = 3.0: expected a whole number"),
@@ -92,11 +92,6 @@ HEADERS: dict[str, tuple[Callable[[dict[str, str]], object], str]] = {
     "one channel": (prepared(mean=[0.5], std=[0.5]), "1 channel means for 3 channels"),
     "size of less than a patch": (prepared(height=3), "3×24 pixels: expected at least one patch, 4×4"),
     "too few labels": (replaced("labels", '["cat", "dog"]'), "2 labels for 5 classes"),
-    "labels one text": (replaced("labels", '"abcde"'), "labels = 'abcde': expected a list of names"),
-    "labels numbers": (replaced("labels", "[1, 2, 3, 4, 5]"), r"labels = \[1, 2, 3, 4, 5\]: expected a list of names"),
-    "labels by name": (replaced("labels", '{"a": 1, "b": 2, "c": 3, "d": 4, "e": 5}'), "expected a list of names"),
-    "card a list": (replaced("card", '[["accuracy", "90 %"]]'), "expected texts by name"),
-    "card of numbers": (replaced("card", '{"accuracy": 0.9}'), r"card = \{'accuracy': 0.9\}: expected texts by name"),
 }
 
 
@@ -118,37 +113,33 @@ def put(key: str, tensor: torch.Tensor) -> Callable[[Tensors], object]:
 
 
 TENSORS: dict[str, tuple[Callable[[Tensors], object], str]] = {
-    "one less": (lambda tensors: tensors.pop("layers.1.mlp.0.bias"), r"missing: layers\.1\.mlp\.0\.bias\)"),
-    "one more": (put("head.weight", torch.zeros(2)), r"surplus: head\.weight\)"),
+    "one less": (
+        lambda tensors: tensors.pop("layers.1.mlp.0.bias"),
+        r'Missing key\(s\) in state_dict: "layers\.1\.mlp\.0\.bias"',
+    ),
+    "one more": (put("head.weight", torch.zeros(2)), r'Unexpected key\(s\) in state_dict: "head\.weight"'),
     **{
         f"of shape {shape}": (
             put("positions", torch.zeros(shape)),
-            re.escape(f"positions is float32 {shape}, expected (4, 6, 32) in float32"),
+            r"size mismatch for positions: .*" + re.escape(f"{list(shape)}) from checkpoint") + r".*\[4, 6, 32\]",
         )
         for shape in ((24, 4, 32), (4, 6, 31), (4, 6, 32, 1), (768,))
-    },
-    **{
-        str(dtype): (
-            put("norm.bias", torch.zeros(32, dtype=dtype)),
-            r"norm\.bias is \w+ \(32,\), expected \(32,\) in float32 or float16 or bfloat16",
-        )
-        for dtype in (torch.int64, torch.float64, torch.uint8, torch.bool)
     },
     **{
         str(value): (put("norm.bias", torch.tensor([0.0] * 31 + [value])), r"not finite in 'norm\.bias'")
         for value in (float("nan"), float("inf"))
     },
 }
-# Of another configuration, refused before a network is made.
+# Of another configuration.
 CONFIGURATIONS: dict[str, tuple[dict[str, int], str]] = {
-    "deeper": ({"depth": 100}, r"missing: layers\.10\..* and 1,160 more"),
-    "less deep": ({"depth": 1}, r"surplus: layers\.1\..* and 20 more"),
-    "wider": ({"width": 64}, r"expected \(.*64.*\) in .* and \d+ more"),
-    "no classifier": ({"classes": 0}, r"surplus: classifier\.bias, classifier\.weight\)"),
-    "other classes": ({"classes": 7}, r"classifier\.bias is float32 \(5,\), expected \(7,\)"),
-    "a register": ({"register_tokens": 1}, r"prefix_tokens is float32 \(1, 32\), expected \(2, 32\)"),
-    "a high image": ({"image_height": 2**20}, r"positions is float32 \(4, 6, 32\), expected \(262144, 6, 32\)"),
-    "no bias": ({"qkv_bias": False}, r"surplus: layers\.0\.attention\.qkv\.bias"),
+    "deeper": ({"depth": 100}, r'Missing key\(s\) in state_dict: "layers\.3\.'),
+    "less deep": ({"depth": 1}, r'Unexpected key\(s\) in state_dict: "layers\.1\.'),
+    "wider": ({"width": 64}, r"size mismatch for prefix_tokens: .*\[1, 32\].*\[1, 64\]"),
+    "no classifier": ({"classes": 0}, r'Unexpected key\(s\) in state_dict: "classifier\.'),
+    "other classes": ({"classes": 7}, r"size mismatch for classifier\.weight: .*\[5, 32\].*\[7, 32\]"),
+    "a register": ({"register_tokens": 1}, r"size mismatch for prefix_tokens: .*\[1, 32\].*\[2, 32\]"),
+    "a high image": ({"image_height": 2**20}, r"size mismatch for positions: .*\[4, 6, 32\].*\[262144, 6, 32\]"),
+    "no bias": ({"qkv_bias": False}, r'Unexpected key\(s\) in state_dict: "layers\.0\.attention\.qkv\.bias"'),
 }
 CASES = {
     **{name: (change, {}, found) for name, (change, found) in TENSORS.items()},
