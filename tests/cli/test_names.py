@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import re
 import shutil
 import sys
@@ -12,7 +13,7 @@ import pytest
 from huggingface_hub.utils import enable_progress_bars  # type: ignore[attr-defined]
 
 from tests.hub_server import HubServer
-from tests.support.commands import TIMM, Capture, write_timm
+from tests.support.commands import Capture, write_timm
 from vitviz import analyze, load
 from vitviz.cli.command import main
 from vitviz.cli.output import STREAMS, bar
@@ -43,9 +44,10 @@ def test_models_lists_every_name_under_its_family(monkeypatch: pytest.MonkeyPatc
 def server(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HubServer:
     """A hub with the checkpoint ``small-one``."""
     (tmp_path / "made").mkdir()
-    files = {"model.safetensors": write_timm(tmp_path / "made").read_bytes()}
-    server.add("someone/small", files)
-    entry = NamedModel("small-one", "Z", "ViT", "someone/small", 2.0, "mit", 32, "Small.", overrides=TIMM)
+    made = {"architecture": "vit_small_patch8_224", "num_classes": 2, "model_args": {"num_heads": 4, "img_size": 32}}
+    files = {"config.json": json.dumps(made).encode()}
+    server.add("someone/small", {**files, "model.safetensors": write_timm(tmp_path / "made").read_bytes()})
+    entry = NamedModel("small-one", "Z", "ViT", "someone/small", 2.0, "mit", 32, "Small.")
     monkeypatch.setitem(ZOO, "small-one", entry)
     return server
 

@@ -35,7 +35,7 @@ def state_of(seed: int = 0) -> State:
 def published(folder: Path, seed: int = 0, **config: object) -> dict[str, bytes]:
     """The files of a repository of timm's."""
     save_file(state_of(seed), folder / WEIGHTS)
-    arguments = {"img_size": 32, "embed_dim": 64, "depth": 2, "mlp_ratio": 1.5}
+    arguments = {"img_size": 32, "embed_dim": 64, "depth": 2, "mlp_ratio": 1.5, "num_heads": 2}
     described = {"architecture": "vit_small_patch8_224", "num_classes": 7, "model_args": arguments, **config}
     return {"config.json": json.dumps(described).encode(), WEIGHTS: (folder / WEIGHTS).read_bytes()}
 
@@ -46,7 +46,7 @@ def server(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "made").mkdir()
     server.add(REPOSITORY, published(tmp_path / "made"))
     server.add(REPOSITORY, published(tmp_path / "made", seed=1), revision=REVISION)
-    entry = NamedModel(NAME, "DINO", "ViT-S", REPOSITORY, 0.4, "mit", 32, "Small.", overrides={"heads": 2})
+    entry = NamedModel(NAME, "DINO", "ViT-S", REPOSITORY, 0.4, "mit", 32, "Small.")
     monkeypatch.setitem(ZOO, NAME, entry)
     return server
 
@@ -80,7 +80,7 @@ def test_a_name_is_looked_up_downloaded_and_given_to_the_model(server: HubServer
     model = load(NAME)
     assert model.name == NAME
     assert holds(model, seed=0)
-    assert model.network.config.heads == 2, "the entry of the name says so"
+    assert model.network.config.heads == 2
     assert model.card["architecture"].startswith("vit_small_patch8_224")
     assert len(server.requests(f"GET {WEIGHTS}")) == 1
 

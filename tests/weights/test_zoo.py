@@ -18,7 +18,6 @@ from tests.support.reading import read_checkpoint
 from vitviz import CheckpointError
 from vitviz.weights import ZOO, NamedModel
 from vitviz.weights.families.timm_architectures import architectures
-from vitviz.weights.overrides import Stated
 
 pytestmark = pytest.mark.parity
 
@@ -54,7 +53,6 @@ def test_an_entry_is_sane(model: NamedModel) -> None:
     assert re.fullmatch(r"[A-Z][^\n]*\.", model.known_for)
     assert len(model.known_for) < 130
     assert not re.search(r"[a-z]\. [A-Z]", model.known_for), "one sentence"
-    assert Stated.of(**model.overrides).facts == model.overrides
 
 
 # The names, against the packages' own registries.

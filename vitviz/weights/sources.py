@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,11 @@ from vitviz.weights.bundled import BUNDLED, resources
 from vitviz.weights.formats.files import open_weights
 from vitviz.weights.hub import download
 from vitviz.weights.metadata.beside import Beside
-from vitviz.weights.model import ENGINES, Model, Origin
+from vitviz.weights.model import ENGINES, Origin
 from vitviz.weights.overrides import Stated
 from vitviz.weights.read import Reading, read
 from vitviz.weights.suggestions import HUB, PACKAGES, no_checkpoint
-from vitviz.weights.zoo import ZOO, NamedModel
+from vitviz.weights.zoo import ZOO
 
 
 @dataclass(frozen=True)
@@ -37,28 +37,13 @@ class Place:
         path: of its file or folder.
         name: the user's name for it; None for that of the file.
         origin: on the Hugging Face hub; None for a file of the user's.
-        named: its record, for a checkpoint with a name.
+        card: facts about it that are not in its file.
     """
 
     path: Path
     name: str | None = None
     origin: Origin | None = None
-    named: NamedModel | None = None
-
-    @classmethod
-    def published(cls, source: str, origin: Origin) -> Place:
-        """The place of a checkpoint of the hub, which :func:`fetch` has downloaded."""
-        named = ZOO.get(source)
-        return cls(origin.folder, origin.repository if named is None else source, origin, named)
-
-    def complete(self, stated: Stated) -> Stated:
-        """What the user states, and what the record of a named checkpoint does."""
-        return stated if self.named is None else replace(stated, facts={**self.named.overrides, **stated.facts})
-
-    def label(self, model: Model) -> Model:
-        """The model with its origin, and with what its record says."""
-        card = model.card if self.named is None else {**self.named.card, **model.card}
-        return replace(model, origin=self.origin or model.origin, card=card)
+    card: Mapping[str, str] = field(default_factory=dict)
 
     @contextmanager
     def errors(self) -> Iterator[None]:
@@ -97,8 +82,9 @@ def read_source(
     else:
         place = _find(source, report)
         with place.errors():
-            reading = _read_with_engine(place, place.complete(stated), engine, target_device, report)
-        reading = replace(reading, model=place.label(reading.model))
+            reading = _read_with_engine(place, stated, engine, target_device, report)
+        origin, card = place.origin or reading.model.origin, {**place.card, **reading.model.card}
+        reading = replace(reading, model=replace(reading.model, origin=origin, card=card))
     model = reading.model
     if verify:
         from vitviz.weights.verify import PHOTO
@@ -118,32 +104,17 @@ def read_source(
     return reading
 
 
-def fetch(source: str, report: Callable[[DownloadProgress], None] | None = None) -> Origin | None:
-    """Download a published checkpoint into the hub's cache, so that :func:`load` opens it offline.
-
-    Args:
-        source, report: as in :func:`load`.
-
-    Returns:
-        The origin of its files; None if ``source`` is no checkpoint of the hub.
-
-    Raises:
-        CheckpointError: it cannot be downloaded.
-    """
-    named = ZOO.get(source)
-    if named is None and not source.startswith(HUB):
-        return None
-    repository, _, revision = (source.removeprefix(HUB) if named is None else named.repository).partition("@")
-    folder = download(repository, revision or None, report=report)
-    return Origin(folder, repository, folder.name)
-
-
 def _find(source: str | os.PathLike[str], report: Callable[[DownloadProgress], None] | None) -> Place:
+    """Where the files of a name, hub id or path are; those of the hub are downloaded into its cache."""
     if source in BUNDLED:
         return Place(resources("checkpoints") / f"{source}.safetensors")
-    origin = fetch(source, report) if isinstance(source, str) else None
-    if origin is not None:
-        return Place.published(str(source), origin)
+    named = ZOO.get(source) if isinstance(source, str) else None
+    if named is not None or (isinstance(source, str) and source.startswith(HUB)):
+        hub_id = str(source).removeprefix(HUB) if named is None else named.repository
+        repository, _, revision = hub_id.partition("@")
+        folder = download(repository, revision or None, report=report)
+        name, card = (repository, {}) if named is None else (named.name, named.card)
+        return Place(folder, name, Origin(folder, repository, folder.name), card)
     if type(source).__name__ == "ExportedProgram":
         raise CheckpointError("a program of torch.export: pass the original torch model, or save its state_dict()")
     if not isinstance(source, str | os.PathLike) or not os.fspath(source) or not os.path.exists(user_path(source)):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,6 @@ class NamedModel:
         licence: of the weights.
         input_size: side of its input in pixels.
         known_for: one line about its attention.
-        overrides: facts that its file does not state.
     """
 
     name: str
@@ -30,7 +28,6 @@ class NamedModel:
     licence: str
     input_size: int
     known_for: str
-    overrides: dict[str, Any] = field(default_factory=dict)
 
     @property
     def card(self) -> dict[str, str]:
