@@ -42,8 +42,8 @@ BAD = {
     "": "expected NAME=VALUE",
     "heads=six": "expected a number",
     "heads=6.0": "expected a number",
-    "heads=0": "expected a whole number above 0",
-    "heads=-2": "expected a whole number above 0",
+    "heads=0": "expected a whole number of at least 1",
+    "heads=-2": "expected a whole number of at least 1",
     "image_size=0": "expected one or two whole numbers above 0",
     "image_size=8x": "expected a number",
     "image_size=8x8x8": "expected one or two whole numbers above 0",
@@ -85,7 +85,7 @@ def test_a_fact_as_text_that_says_nothing_is_refused(text: str) -> None:
     ],
 )
 def test_a_fact_of_another_type_is_refused(fact: str, value: Any) -> None:
-    with pytest.raises(CheckpointError, match=f"{fact} = .*expected"):
+    with pytest.raises(CheckpointError, match=f"{fact} .*expected"):
         Stated.of(**{fact: value})
 
 

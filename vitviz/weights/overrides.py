@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from vitviz.errors.arguments import integer
+from vitviz.errors.arguments import integer, number, word
 from vitviz.errors.kinds import CheckpointError, LimitError
-from vitviz.errors.messages import choices, did_you_mean, plain, quote
+from vitviz.errors.messages import did_you_mean, plain, quote
 from vitviz.models.activations import ACTIVATIONS
 from vitviz.models.config import FINAL_NORMS, is_positive
 from vitviz.models.pooling import POOLINGS
 from vitviz.models.positions import POSITION_RULES
 from vitviz.models.probability import PROBABILITIES
 from vitviz.weights.metadata.normalisations import NORMALISATIONS
-from vitviz.weights.metadata.sides import both_sides, is_side
+from vitviz.weights.metadata.sides import both_sides
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "activation": tuple(ACTIVATIONS),
@@ -85,31 +86,25 @@ def check_bytes(name: str, tensors: Iterable[torch.Tensor], max_bytes: int | Non
 
 def _checked(fact: str, value: Any) -> Any:
     if fact in CHOICES:
-        is_legal, expected = value in CHOICES[fact], choices(CHOICES[fact])
-    elif fact == "heads":
-        is_legal, expected = is_side(value), "a whole number above 0"
-    elif fact == "norm_epsilon":
-        is_legal, expected = is_positive(value), "a finite number above 0"
-    elif fact == "architecture":
-        is_legal = isinstance(value, str) and value != ""
-        expected = "timm's name of one, such as 'vit_base_patch16_224'"
+        return word(fact, value, CHOICES[fact], CheckpointError)
+    if fact == "heads":
+        return integer(fact, value, 1, CheckpointError)
+    if fact == "norm_epsilon":
+        return number(fact, value, is_positive, "a finite number above 0", CheckpointError)
+    legal: Any
+    if fact in SIZES:
+        legal, expected = both_sides(value), "one or two whole numbers above 0 (height, width)"
     elif fact == "labels":
-        names = names_of_labels(value)
-        is_legal, expected = bool(names), "a name for each class from 0 on"
-        value = names or value
-    elif fact in SIZES:
-        sides = both_sides(value)
-        is_legal, expected, value = (
-            sides is not None,
-            "one or two whole numbers above 0 (height, width)",
-            sides or value,
-        )
+        legal, expected = names_of_labels(value), "a name for each class from 0 on"
+    elif fact == "architecture":
+        legal = value if isinstance(value, str) else None
+        expected = "timm's name of one, such as 'vit_base_patch16_224'"
     else:
-        legal = f"of a checkpoint you can pass {', '.join(OVERRIDES)}"
-        raise CheckpointError(f"{plain(fact)} = {quote(value)}: {legal}{did_you_mean(fact, OVERRIDES)}")
-    if not is_legal:
+        facts = f"of a checkpoint you can pass {', '.join(OVERRIDES)}"
+        raise CheckpointError(f"{plain(fact)} = {quote(value)}: {facts}{did_you_mean(fact, OVERRIDES)}")
+    if not legal:
         raise CheckpointError(f"{fact} = {quote(value)}: expected {expected}")
-    return value
+    return legal
 
 
 def names_of_labels(labels: Any) -> tuple[str, ...] | None:
@@ -122,13 +117,7 @@ def names_of_labels(labels: Any) -> tuple[str, ...] | None:
 
 def split_overrides(text: str) -> list[str]:
     """The facts in a text such as ``"heads=6, labels=healthy, rust"``: what has no ``=`` belongs to the one before."""
-    texts: list[str] = []
-    for part in filter(str.strip, text.split(",")):
-        if "=" in part or not texts:
-            texts.append(part)
-        else:
-            texts[-1] += f",{part}"
-    return texts
+    return [part for part in re.split(r"[\s,]*,(?=[^,=]+=)", text.strip(", ")) if part]
 
 
 def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
-from fnmatch import fnmatchcase
-from itertools import islice
 
 from vitviz.errors.messages import choices, describe, nearest
 from vitviz.system.paths import missing
@@ -83,22 +82,13 @@ def ignore_argument(keys: Iterable[str], needed: Collection[str]) -> str:
     """
     patterns: list[str] = []
     for key in keys:
-        if any(fnmatchcase(key, pattern) for pattern in patterns):
+        if any(fnmatch.fnmatchcase(key, pattern) for pattern in patterns):
             continue
         literal = glob.escape(key)
-        starts = [key[: match.end()] for match in islice(re.finditer(r"[./]", key), MAX_STARTS)]
-        patterns.append(
-            next(
-                (f"{glob.escape(each)}*" for each in starts if not any(other.startswith(each) for other in needed)),
-                _in_all_layers(literal, needed) or literal,
-            )
-        )
+        # All that begins like it, the same in every layer, or the key itself.
+        starts = [f"{glob.escape(key[: match.end()])}*" for match in re.finditer(r"[./]", key)]
+        possible = [*starts[:MAX_STARTS], re.sub(r"\.[0-9]{1,6}\.", ".*.", literal, count=1), literal]
+        patterns.append(next(each for each in possible if each == literal or not fnmatch.filter(needed, each)))
         if len(str(patterns)) > MAX_PATTERN_CHARS:
             return "ignore=[…]"
     return f"ignore={patterns}"
-
-
-def _in_all_layers(literal: str, needed: Collection[str]) -> str | None:
-    """A pattern that matches a key in every layer; None if it matches another key, too."""
-    pattern = re.sub(r"\.[0-9]{1,6}\.", ".*.", literal, count=1)
-    return None if any(fnmatchcase(other, pattern) for other in needed) else pattern
