@@ -13,7 +13,7 @@ from einops import rearrange
 from torch import nn
 
 from tests.parity.reference_models import ReferenceModel
-from vitviz.models.network import Network
+from vitviz.models.network import Network, NetworkConfig
 from vitviz.models.pooling import POOLINGS
 from vitviz.models.vit import VisionTransformer
 from vitviz.models.watched.outputs import primary_output
@@ -170,3 +170,10 @@ def collect_outputs(modules: list[Any], pick: Callable[[Any], torch.Tensor | Non
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def whole_patches(pixels: torch.Tensor, config: NetworkConfig) -> torch.Tensor:
+    """The pixels without the last rows and columns that fill no patch, which a convolution ignores."""
+    height, width = pixels.shape[-2:]
+    rows, columns = height // config.patch_height, width // config.patch_width
+    return pixels[..., : rows * config.patch_height, : columns * config.patch_width]

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tests.parity.case import answer_of_vitviz
-from tests.parity.package_answers import Answer, answer_of, expected_output
+from tests.parity.package_answers import Answer, answer_of, expected_output, whole_patches
 from tests.parity.reference_models import ReferenceModel, restored_state
 from tests.support.reading import read_any
 from vitviz.errors.kinds import VitvizError
 from vitviz.weights.read import Reading
-from vitviz.weights.verify import Comparison, compare, whole_patches
+from vitviz.weights.verify import Comparison, compare
 
 PHOTO = Path(__file__).parents[2] / "assets" / "chelsea.jpg"
 ASPECTS = ((90, 61), (57, 80), (64, 64))

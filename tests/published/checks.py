@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from tests.parity.case import answer_of_vitviz
-from tests.parity.package_answers import answer_of, expected_output
+from tests.parity.package_answers import answer_of, expected_output, whole_patches
 from tests.parity.random_draws import silent
 from tests.parity.reference_models import reference_of
 from tests.support.example import ASSETS
@@ -20,7 +20,7 @@ from vitviz.errors.kinds import CheckpointError
 from vitviz.models.network import Network
 from vitviz.models.vit import VisionTransformer
 from vitviz.weights.packages import build_from_folder
-from vitviz.weights.verify import TOLERANCE, Comparison, attention_bound, compare, whole_patches
+from vitviz.weights.verify import TOLERANCE, Comparison, attention_bound, compare
 
 VARIABLE = "VITVIZ_PUBLISHED"
 """The environment variable that names the folder of published checkpoints."""

@@ -17,7 +17,7 @@ from vitviz.errors.messages import several
 from vitviz.images.callable_preprocessing import CallablePreprocessing
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Preprocessing
-from vitviz.models.network import Network, NetworkConfig
+from vitviz.models.network import Network
 from vitviz.weights.model import Model
 from vitviz.weights.modules.load import load_module
 from vitviz.weights.packages import Built, build_from_folder, building
@@ -203,10 +203,3 @@ def attention_bound(weights: torch.Tensor) -> torch.Tensor:
     lowest, highest = weights.double().aminmax(dim=-1, keepdim=True)
     spread = (highest / lowest.clamp(min=torch.finfo(torch.float32).tiny)).log()
     return TOLERANCE * (spread / 2).clamp(min=1)
-
-
-def whole_patches(pixels: torch.Tensor, config: NetworkConfig) -> torch.Tensor:
-    """The pixels without the last rows and columns that fill no patch, which a convolution ignores."""
-    height, width = pixels.shape[-2:]
-    rows, columns = height // config.patch_height, width // config.patch_width
-    return pixels[..., : rows * config.patch_height, : columns * config.patch_width]
