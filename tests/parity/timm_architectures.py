@@ -94,7 +94,8 @@ def is_own(name: str, prefix: str) -> bool:
     pixels = torch.randn(2, 3, *sides)
     try:
         checkpoint = recognize(file, Beside(), NOTHING, (replace(TIMM, facts=known),))
-        own = assemble(checkpoint, facts, infer_config(checkpoint, checkpoint.settle(facts)))
+        checkpoint.settle(facts)
+        own = assemble(checkpoint, infer_config(checkpoint))
     except VitvizError:
         return False
     with torch.inference_mode():

@@ -31,9 +31,9 @@ def inferred_config(file: WeightFile, **stated: Any) -> ViTConfig:
     """The configuration that vitviz infers of a bare file, all of whose tensors have a place in its network."""
     with torch.device("meta"):
         match = recognize(file, Beside(), Stated.of(**stated))
-        facts = match.settle(match.family.facts(match))
-        config = infer_config(match, facts)
-        assemble(match, facts, config)
+        match.settle(match.family.facts(match))
+        config = infer_config(match)
+        assemble(match, config)
     return config
 
 

@@ -19,7 +19,7 @@ from vitviz.errors.kinds import ConfigError, UnknownFamilyError, VitvizError
 from vitviz.models.vit import VisionTransformer
 from vitviz.models.watched.network import WatchedNetwork
 from vitviz.weights.conversion.assemble import assemble, infer_config
-from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint
+from vitviz.weights.conversion.canonical import QUERY_KEY_VALUE, Family, MatchedCheckpoint
 from vitviz.weights.families import timm, transformers
 from vitviz.weights.formats.tensors import WeightFile
 from vitviz.weights.metadata.beside import Beside
@@ -37,19 +37,23 @@ ACTIVATIONS = {
     **{"SiLU": "silu", "SiLUActivation": "silu", "ReLU": "relu"},
 }
 """Our names of activations, by their classes."""
-SELF_ATTENTION = {
-    f"attention.{letter}_proj": name for letter, name in zip("qkvo", ("query", "key", "value", "out"), strict=True)
-}
 SCALED = {
-    **{"norm1": "attention_norm", "norm2": "mlp_norm", "mlp.fc1": "mlp_in", "mlp.fc2": "mlp_out"},
-    **{"mlp.gate_proj": "gate", "mlp.up_proj": "mlp_in", "mlp.down_proj": "mlp_out"},
-    **{"layer_scale1.lambda1": "attention_scale", "layer_scale2.lambda1": "mlp_scale"},
+    **{f"attention.{part[0]}_proj": f"attention.qkv.{part}" for part in QUERY_KEY_VALUE},
+    **{"attention.o_proj": "attention.projection", "layer_scale1.lambda1": "attention.projection.scale"},
+    **{"norm1": "attention_norm", "norm2": "mlp_norm", "mlp.fc1": "mlp.0", "mlp.fc2": "mlp.2"},
+    **{"mlp.gate_proj": "mlp.0.gate", "mlp.up_proj": "mlp.0", "mlp.down_proj": "mlp.2"},
+    **{"layer_scale2.lambda1": "mlp.2.scale"},
 }
 CLIP_LAYER = {
-    **{"layer_norm1": "attention_norm", "layer_norm2": "mlp_norm", "mlp.fc1": "mlp_in", "mlp.fc2": "mlp_out"},
-    **{f"self_attn.{letter}_proj": name for letter, name in zip("qkv", ("query", "key", "value"), strict=True)},
-    "self_attn.out_proj": "out",
+    **{f"self_attn.{part[0]}_proj": f"attention.qkv.{part}" for part in QUERY_KEY_VALUE},
+    **{"self_attn.out_proj": "attention.projection"},
+    **{"layer_norm1": "attention_norm", "layer_norm2": "mlp_norm", "mlp.fc1": "mlp.0", "mlp.fc2": "mlp.2"},
 }
+
+
+def of_layers(start: str, names: Mapping[str, str]) -> dict[str, str]:
+    """The canonical keys of the tensors in every layer, by the keys that follow the number of a layer."""
+    return {f"{start}.*.{name}": f"layers.*.{canonical_key}" for name, canonical_key in names.items()}
 
 
 @dataclass(frozen=True)
@@ -90,9 +94,9 @@ def as_own(model: Model) -> Model:
     file = WeightFile(model.name, "memory", {"": tensors}, Path(model.name))
     try:
         checkpoint = recognize(file, Beside(), NOTHING, tuple(row.family(network.module) for row in TABLE))
-        facts = checkpoint.settle(checkpoint.family.facts(checkpoint))
-        config = replace(infer_config(checkpoint, facts), probability=network.config.probability)
-        own = assemble(checkpoint, facts, config)
+        checkpoint.settle(checkpoint.family.facts(checkpoint))
+        config = replace(infer_config(checkpoint), probability=network.config.probability)
+        own = assemble(checkpoint, config)
         _compare(own, network, model.preprocessing.whole_patches(config.patch_height, config.patch_width))
     except UnknownFamilyError:
         raise ConfigError(f"{model.name} {REFUSED}: its weights are of another kind") from None
@@ -148,8 +152,8 @@ def _of_transformers(module: Any, found: MatchedCheckpoint) -> dict[str, Any]:
     theta = getattr(config, "rope_theta", None) or (getattr(config, "rope_parameters", None) or {}).get("rope_theta")
     is_wide = found.shape("classifier.weight")[1:] == (2 * config.hidden_size,)
     pooled = {
-        "siglip_vision_model": "attention" if found.has("pool.probe") else "mean",
-        "deit": "cls and distillation" if found.has("distillation_classifier.weight") else "cls",
+        "siglip_vision_model": "attention" if found.has("pooler.probe") else "mean",
+        "deit": "cls and distillation" if found.has("classifier.distilled.weight") else "cls",
     }
     return {
         "heads": config.num_attention_heads,
@@ -157,18 +161,18 @@ def _of_transformers(module: Any, found: MatchedCheckpoint) -> dict[str, Any]:
         # DINOv2's gated MLP has no module for it.
         "activation": next((ACTIVATIONS[name] for name in kinds if name in ACTIVATIONS), "silu"),
         # Registers have no positions.
-        "positioned": (sum(found.has(token) for token in ("cls", "distillation")),),
+        "positioned": (sum(found.has(f"prefix_tokens.{token}") for token in ("cls", "distillation")),),
         "pooling": "cls and mean" if is_wide else pooled.get(config.model_type, "cls"),
         "image_size": both_sides(config.image_size),
-        "position_rule": "bicubic antialiased" if found.has("registers") else "bicubic",
+        "position_rule": "bicubic antialiased" if found.has("prefix_tokens.registers") else "bicubic",
         **({"rotary": True, "rotary_base": theta} if theta else {}),
     }
 
 
 PATCH = "embeddings.patch_embeddings.projection.weight"
 DINO = {
-    "embeddings.cls_token": "cls",
-    "embeddings.register_tokens": "registers",
+    "embeddings.cls_token": "prefix_tokens.cls",
+    "embeddings.register_tokens": "prefix_tokens.registers",
     "embeddings.position_embeddings": "positions",
     "classifier": "classifier",
 }
@@ -177,9 +181,10 @@ TABLE = (
     Row(
         ("patch_embed.proj.weight", "blocks.0.attn.qkv.weight"),
         {
-            **{name: key for name, key in timm.NAMES.items() if key not in ("mlp_in", "positions")},
-            **{"blocks.*.attn.q_bias": "query.bias", "blocks.*.attn.v_bias": "value.bias"},
-            **{"blocks.*.mlp.fc1": "mlp_in", "blocks.*.mlp.fc1_g": "gate", "blocks.*.mlp.fc1_x": "mlp_in"},
+            **{name: key for name, key in timm.NAMES.items() if name != "pos_embed"},
+            "blocks.*.attn.q_bias": "layers.*.attention.qkv.query.bias",
+            "blocks.*.attn.v_bias": "layers.*.attention.qkv.value.bias",
+            **{"blocks.*.mlp.fc1_g": "layers.*.mlp.0.gate", "blocks.*.mlp.fc1_x": "layers.*.mlp.0"},
         },
         facts_of_timm,
     ),
@@ -187,8 +192,8 @@ TABLE = (
         (PATCH, "encoder.layer.0.norm1.weight"),
         {
             **DINO,
-            **{"embeddings.patch_embeddings.projection": "patch", "layernorm": "norm"},
-            **{f"encoder.layer.*.{name}": key for name, key in {**SCALED, **SELF_ATTENTION}.items()},
+            **{"embeddings.patch_embeddings.projection": "patch_embedding", "layernorm": "norm"},
+            **of_layers("encoder.layer", SCALED),
         },
         _of_transformers,
     ),
@@ -196,21 +201,21 @@ TABLE = (
         ("embeddings.patch_embeddings.weight", "model.layer.0.norm1.weight"),
         {
             **DINO,
-            **{"embeddings.patch_embeddings": "patch", "norm": "norm"},
-            **{f"model.layer.*.{name}": key for name, key in {**SCALED, **SELF_ATTENTION}.items()},
+            **{"embeddings.patch_embeddings": "patch_embedding", "norm": "norm"},
+            **of_layers("model.layer", SCALED),
         },
         _of_transformers,
     ),
     Row(
         ("embeddings.patch_embedding.weight", "encoder.layers.0.layer_norm1.weight"),
         {
-            **{"embeddings.patch_embedding": "patch", "embeddings.class_embedding": "cls"},
+            **{"embeddings.patch_embedding": "patch_embedding", "embeddings.class_embedding": "prefix_tokens.cls"},
             **{"embeddings.position_embedding.weight": "positions", "pre_layrnorm": "pre_norm"},
-            **{f"encoder.layers.*.{name}": key for name, key in CLIP_LAYER.items()},
-            **{"post_layernorm": "norm", "visual_projection": "projection", "head.probe": "pool.probe"},
-            **{"head.attention.in_proj_weight": "pool.qkv.weight", "head.attention.in_proj_bias": "pool.qkv.bias"},
-            **{"head.attention.out_proj": "pool.out", "head.layernorm": "pool.norm"},
-            **{"head.mlp.fc1": "pool.mlp_in", "head.mlp.fc2": "pool.mlp_out"},
+            **of_layers("encoder.layers", CLIP_LAYER),
+            **{"post_layernorm": "norm", "visual_projection": "projection", "head.probe": "pooler.probe"},
+            **{"head.attention.in_proj_weight": "pooler.qkv.weight", "head.attention.in_proj_bias": "pooler.qkv.bias"},
+            **{"head.attention.out_proj": "pooler.projection", "head.layernorm": "pooler.mlp_norm"},
+            **{"head.mlp.fc1": "pooler.mlp.0", "head.mlp.fc2": "pooler.mlp.2"},
         },
         _of_transformers,
     ),
@@ -218,8 +223,8 @@ TABLE = (
         (PATCH, "layers.0.layernorm_before.weight"),
         {
             **transformers.NAMES,
-            **{"embeddings.distillation_token": "distillation", "cls_classifier": "classifier"},
-            "distillation_classifier": "distillation_classifier",
+            **{"embeddings.distillation_token": "prefix_tokens.distillation", "cls_classifier": "classifier"},
+            "distillation_classifier": "classifier.distilled",
         },
         _of_transformers,
     ),

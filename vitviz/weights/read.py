@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.errors.messages import choices, legible, several
@@ -17,7 +16,7 @@ from vitviz.models.network import NetworkConfig
 from vitviz.system.paths import user_path
 from vitviz.weights.conversion.assemble import assemble, infer_config
 from vitviz.weights.conversion.canonical import Check, MatchedCheckpoint
-from vitviz.weights.conversion.heads import leave_pooling_open
+from vitviz.weights.conversion.heads import facts_with_pooling
 from vitviz.weights.formats.files import open_weights
 from vitviz.weights.formats.tensors import WeightFile
 from vitviz.weights.metadata.beside import Beside
@@ -118,20 +117,20 @@ def read_tensors(
     checkpoint = recognize(file, files, stated)
     checkpoint.checks.extend(replace(check, assumed=True) for check in assumed)
     checkpoint.ignored.update(dict.fromkeys(ignored_keys, LEFT_OUT))
-    facts = checkpoint.settle(leave_pooling_open(checkpoint, checkpoint.family.facts(checkpoint)))
+    checkpoint.settle(facts_with_pooling(checkpoint))
     for fact, value in stated.facts.items():
         if fact != "labels":
             checkpoint.record(fact, value, STATED_BY_USER)
-    config = infer_config(checkpoint, facts)
+    config = infer_config(checkpoint)
     position = len(checkpoint.checks)
-    preprocessing = _preprocessing(checkpoint, files, config, facts)
+    preprocessing = _preprocessing(checkpoint, files, config)
     names, stated_names = find_class_names(file.entries or file.metadata), stated.facts.get("labels")
     labels, label_source, is_assumed = read_labels(files.config, config.classes, names, stated_names)
     checkpoint.record("labels", f"{len(labels):,}" if labels else "none", label_source, is_assumed)
     if config.classes and "probability" not in stated.facts:
         function, function_source, is_assumed = read_probability(files.config, config.classes)
         config = replace(config, probability=checkpoint.record("probability", function, function_source, is_assumed))
-    network = assemble(checkpoint, facts, config, stated.max_bytes)
+    network = assemble(checkpoint, config, stated.max_bytes)
     card = {check.fact: check.text for check in checkpoint.checks}
     described = [check for check in describe(config) if check.fact not in card]
     not_needed = [Check("not needed", key, reason) for key, reason in checkpoint.ignored.items()]
@@ -206,13 +205,12 @@ def describe(
     ]
 
 
-def _preprocessing(
-    checkpoint: MatchedCheckpoint, files: Beside, config: ViTConfig, facts: Mapping[str, Any]
-) -> Preprocessing:
+def _preprocessing(checkpoint: MatchedCheckpoint, files: Beside, config: ViTConfig) -> Preprocessing:
     """The preprocessing that a file states, or the convention of the family; recorded with its source."""
     if reason := why_not_channels(config.channels):
         raise CheckpointError(f"{checkpoint.name}: {reason}")
-    rule, patch = facts.get("transform", checkpoint.family.default_transform), (config.patch_height, config.patch_width)
+    facts, patch = checkpoint.facts, (config.patch_height, config.patch_width)
+    rule = facts.get("transform", checkpoint.family.default_transform)
     if len(rule.arguments["mean"]) != config.channels:
         halves, source = (0.5,) * config.channels, f"{rule.source}, with mean and std 0.5 for grey pictures"
         rule = replace(rule, source=source, arguments={**rule.arguments, "mean": halves, "std": halves})

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from itertools import accumulate, product
+from typing import Any
 
 from vitviz.errors.kinds import CheckpointError, UnknownFamilyError
 from vitviz.errors.messages import choices, listing, quote
-from vitviz.weights.conversion.canonical import MAPS, OUTER, TOKENS, Candidate, Family, Key, MatchedCheckpoint
+from vitviz.weights.conversion.canonical import OUTER, Candidate, Family, MatchedCheckpoint
 from vitviz.weights.conversion.heads import find_head
 from vitviz.weights.families import FAMILIES
 from vitviz.weights.formats.tensors import WeightFile
@@ -47,8 +46,6 @@ TRAINING = dict.fromkeys(
     ),
     "what training leaves beside the network",
 )
-# Longest prefix of an encoder, in dotted parts; each part is tried as the prefix of heads.
-MAX_PREFIX_PARTS = 16
 # Of several encoders in a file, teacher and averaged weights are preferred, and the student comes last.
 PREFERRED, LAST = ("teacher", "ema"), ("student",)
 # The source of a fact that is an argument, not read from the checkpoint.
@@ -74,40 +71,16 @@ def recognize(
     file = replace(file, groups=groups)
     _refuse_adapted(file)
     families = _possible_families(file, files, stated) if families is None else families
-    candidates = list(_candidates(file, files, families))
+    candidates = list(_candidates(file, files.config, families))
     if not candidates:
         raise UnknownFamilyError(_refusal(file))
-    matched_family, candidate = min(candidates, key=_rank)
-    checkpoint = MatchedCheckpoint(
-        file,
-        candidate.group,
-        matched_family,
-        candidate.prefix,
-        keys={},
-        ignored={},
-        config=files.config,
-        overrides=stated.facts,
-        checks=[],
-    )
-    checkpoint.record("family", matched_family.title, "its keys" if stated.family is None else STATED_BY_USER)
-    if candidate.group or candidate.prefix:
-        place_name = " in ".join(quote(name) for name in (candidate.prefix.rstrip("./"), candidate.group) if name)
-        rivals = {place for _, rival in candidates if (place := _place(rival)) != _place(candidate)}
-        if rivals:
-            others = [f"{place}." for place in sorted(rivals) if place]
-            names = (f"{candidate.group}.{candidate.prefix}{key}".removeprefix(".") for key in candidate.keys)
-            own = [name for name in names if not name.startswith(tuple(others))]
-            left_out = f"; {ignore_argument(others, own)} leaves the others out" * (len(others) == len(rivals))
-            reason = f"one of several, beside {listing(sorted(rivals))}{left_out}"
-            checkpoint.record("encoder", place_name, reason, assumed=True)
-        else:
-            checkpoint.record("encoder", place_name, "where its keys stand")
-    same_group = [
-        rival for _, rival in candidates if rival.group == candidate.group and rival.prefix != candidate.prefix
-    ]
-    _ignore_other_encoders(checkpoint, [rival.prefix for rival in same_group])
+    chosen = min(candidates, key=_rank)
+    checkpoint = MatchedCheckpoint(file, chosen.group, chosen.family, chosen.prefix, files.config, stated.facts)
+    checkpoint.record("family", chosen.family.title, "its keys" if stated.family is None else STATED_BY_USER)
+    if chosen.place:
+        _record_place(checkpoint, chosen, {rival.place for rival in candidates} - {chosen.place})
+    _ignore_other_encoders(checkpoint, [rival.prefix for rival in candidates if rival.group == chosen.group])
     _assign_keys(checkpoint)
-    _refuse_objects(checkpoint)
     _check_tensors(checkpoint)
     return checkpoint
 
@@ -127,17 +100,16 @@ def _refuse_adapted(file: WeightFile) -> None:
 
 def _possible_families(file: WeightFile, files: Beside, stated: Stated) -> tuple[Family, ...]:
     """The families that the user's options and the configuration allow."""
-    name, of_timm = stated.family, tuple(family for family in FAMILIES if family.name == "timm")
+    name, model_type = stated.family, files.config.get("model_type")
+    if name is None and ("architecture" in stated.facts or files.package == "timm"):
+        name = "timm"
     if name is not None:
         named = tuple(family for family in FAMILIES if family.name == name)
         if not named:
             raise CheckpointError(f"family {name!r}: expected {choices(family.name for family in FAMILIES)}")
         return named
-    if "architecture" in stated.facts or files.package == "timm":
-        return of_timm
     if files.package is None:
         return FAMILIES
-    model_type = files.config.get("model_type")
     matching = tuple(family for family in FAMILIES if model_type in family.model_types)
     if not matching:
         described = f"model_type {quote(model_type)} in its config.json" if model_type else "open_clip_config.json"
@@ -145,69 +117,51 @@ def _possible_families(file: WeightFile, files: Beside, stated: Stated) -> tuple
     return matching
 
 
-def _candidates(file: WeightFile, files: Beside, families: Sequence[Family]) -> Iterator[tuple[Family, Candidate]]:
+def _candidates(file: WeightFile, config: Mapping[str, Any], families: Sequence[Family]) -> Iterator[Candidate]:
     """Every state dict that has the signature of a family, with the first such family."""
     for group, tensors in file.groups.items():
         prefixes: set[str] = set()
-        ordered = sorted(tensors)
         for family, signature in ((each, keys) for each in families for keys in each.signatures):
-            for prefix in _prefixes(tensors, signature[0]):
-                if prefix in prefixes or not all(prefix + key in tensors for key in signature):
-                    continue
-                # Sorted keys with the same prefix are adjacent, so many small encoders take no longer than one.
-                first = bisect_left(ordered, prefix)
-                shapes = {key[len(prefix) :]: tensors[key].shape for key in _keys_from(ordered, first, prefix)}
-                candidate = Candidate(group, prefix, shapes, files.config)
-                if shapes.keys().isdisjoint(family.excluded_keys) and family.accepts(candidate):
+            found = {key.removesuffix(signature[0]) for key in tensors if key.endswith(signature[0])} - prefixes
+            for prefix in sorted(found):
+                keys = frozenset(key.removeprefix(prefix) for key in tensors if key.startswith(prefix))
+                candidate = Candidate(family, group, prefix, keys, config)
+                is_whole = prefix[-1:] in ("", ".", "/") and keys.issuperset(signature)
+                if is_whole and keys.isdisjoint(family.excluded_keys) and family.accepts(candidate):
                     prefixes.add(prefix)
-                    yield family, candidate
+                    yield candidate
 
 
-def _prefixes(keys: Mapping[str, object], anchor: str) -> list[str]:
-    """Every prefix that a key has in a file."""
-    prefixes = (key[: -len(anchor)] for key in keys if key.endswith(anchor))
-    return [
-        prefix
-        for prefix in prefixes
-        if prefix == "" or (prefix[-1] in "./" and prefix.count(".") + prefix.count("/") <= MAX_PREFIX_PARTS)
-    ]
+def _rank(candidate: Candidate) -> tuple[int, int, str]:
+    words = set(candidate.place.replace("_", ".").split("."))
+    preference = 0 if words & set(PREFERRED) else 2 if words & set(LAST) else 1
+    return preference, len(candidate.place), candidate.place
 
 
-def _keys_from(ordered: Sequence[str], first: int, prefix: str) -> Iterator[str]:
-    """Sorted keys from an index on, while they begin with the prefix."""
-    for index in range(first, len(ordered)):
-        if not ordered[index].startswith(prefix):
-            return
-        yield ordered[index]
-
-
-def _place(candidate: Candidate) -> str:
-    return f"{candidate.group}.{candidate.prefix}".strip("./")
-
-
-def _rank(pair: tuple[Family, Candidate]) -> tuple[int, int, str]:
-    place = _place(pair[1])
-    words = place.replace("_", ".").split(".")
-    preference = 0 if set(words) & set(PREFERRED) else 2 if set(words) & set(LAST) else 1
-    return preference, len(place), place
+def _record_place(checkpoint: MatchedCheckpoint, chosen: Candidate, rivals: Collection[str]) -> None:
+    """Record where the encoder stands, and what leaves out the others."""
+    place = " in ".join(quote(name) for name in (chosen.prefix.rstrip("./"), chosen.group) if name)
+    if not rivals:
+        checkpoint.record("encoder", place, "where its keys stand")
+        return
+    others = [f"{rival}." for rival in sorted(rivals)]
+    own = [f"{chosen.place}.{key}" for key in chosen.keys if not f"{chosen.place}.{key}".startswith(tuple(others))]
+    # A pattern for the encoder at the top would leave out all.
+    left_out = f"; {ignore_argument(others, own)} leaves the others out" * ("" not in rivals)
+    reason = f"one of several, beside {listing(sorted(rivals))}{left_out}"
+    checkpoint.record("encoder", place, reason, assumed=True)
 
 
 def _ignore_other_encoders(checkpoint: MatchedCheckpoint, prefixes: Sequence[str]) -> None:
     """Ignore keys of other encoders, such as a student beside its teacher or a model beside its average."""
-    own_segments, places = checkpoint.prefix.split("."), set()
-    for prefix in prefixes:
-        segments = prefix.split(".")
-        fork = next(
-            (index for index, pair in enumerate(zip(own_segments, segments, strict=False)) if pair[0] != pair[1]), None
-        )
-        # An encoder nested inside this one may be a part of it.
-        if fork is not None and "" not in (own_segments[fork], segments[fork]):
-            places.add(".".join(segments[: fork + 1]))
-    for key in checkpoint.file.groups[checkpoint.group] if places else ():
-        segments = key.split(".")[: MAX_PREFIX_PARTS + 1]
-        place = next((start for start in accumulate(segments, "{}.{}".format) if start in places), None)
-        if place is not None:
-            checkpoint.ignored[key] = f"of another encoder, {quote(place)}"
+    own = checkpoint.prefix.split(".")
+    for segments in (prefix.split(".") for prefix in prefixes):
+        fork = next((index for index, pair in enumerate(zip(own, segments, strict=False)) if pair[0] != pair[1]), None)
+        # An encoder that stands inside the other one may be a part of it.
+        if fork is not None and own[fork] and segments[fork]:
+            place = ".".join(segments[: fork + 1])
+            others = [key for key in checkpoint.tensors if key.startswith(f"{place}.")]
+            checkpoint.ignored.update(dict.fromkeys(others, f"of another encoder, {quote(place)}"))
 
 
 def _assign_keys(checkpoint: MatchedCheckpoint) -> None:
@@ -215,77 +169,72 @@ def _assign_keys(checkpoint: MatchedCheckpoint) -> None:
 
     Raises:
         UnknownFamilyError: the family has no such key.
+        CheckpointError: two keys mean the same, or something else than a tensor stands in the place of one.
     """
-    ancestors = _ancestors(checkpoint.prefix)
-    others = [key for key in checkpoint.file.groups[checkpoint.group] if key not in checkpoint.ignored]
-    surplus = find_head(checkpoint, [key for key in others if not _place_key(checkpoint, key, ancestors)], ancestors)
+    ancestors, surplus = _ancestors(checkpoint.prefix), []
+    for key in checkpoint.tensors:
+        if key in checkpoint.ignored:
+            continue
+        if canonical_key := _canonical_key(checkpoint, key, ancestors):
+            other = checkpoint.keys.setdefault(canonical_key, key)
+            if other != key:
+                found = f"{quote(other)} and {quote(key)} are two keys of the same thing"
+                raise CheckpointError(f"{checkpoint.name}: {found}")
+        elif reason := _why_needless(checkpoint, key, ancestors):
+            checkpoint.ignored[key] = reason
+        else:
+            surplus.append(key)
+    surplus = find_head(checkpoint, surplus, ancestors)
     if surplus:
         raise UnknownFamilyError(
             f"{checkpoint.name}: keys that a checkpoint of this kind ({checkpoint.family.title}) does not have: "
             f"surplus {listing(surplus)}; {ignore_argument(surplus, checkpoint.keys.values())} leaves them out, where "
             "you know that they do not matter"
         )
-
-
-def _place_key(checkpoint: MatchedCheckpoint, key: str, ancestors: Sequence[str]) -> bool:
-    family = checkpoint.family
-    for ancestor in ancestors:
-        if not key.startswith(ancestor):
-            continue
-        name, inside = key[len(ancestor) :], ancestor == checkpoint.prefix
-        matched = family.match(name)
-        if matched and (inside or matched[1].split(".")[0] in OUTER):
-            _add_key(checkpoint, matched, key)
-            return True
-        needless = family.ignored if inside else {**family.ignored, **family.outside}
-        reason = next((why for pattern, why in {**needless, **TRAINING}.items() if fnmatchcase(name, pattern)), None)
-        if reason:
-            checkpoint.ignored[key] = reason
-            return True
-    return False
-
-
-def _refuse_objects(checkpoint: MatchedCheckpoint) -> None:
-    """Refuse a state dict in which an object of another kind stands in place of a tensor, such as a NumPy array."""
     group = f"{checkpoint.group}." if checkpoint.group else ""
-    for path, ancestor in product(checkpoint.file.beside, _ancestors(checkpoint.prefix)):
-        matched = path.startswith(group + ancestor) and checkpoint.family.match(path[len(group + ancestor) :])
-        if matched and (ancestor == checkpoint.prefix or matched[1].split(".")[0] in OUTER):
+    for path in checkpoint.file.beside:
+        # Such as an array of NumPy.
+        if path.startswith(group) and _canonical_key(checkpoint, path.removeprefix(group), ancestors):
             raise CheckpointError(f"{checkpoint.name}: {quote(path)} is no tensor; expected one")
+
+
+def _canonical_key(checkpoint: MatchedCheckpoint, key: str, ancestors: Sequence[str]) -> str | None:
+    """The canonical key of a key with the encoder's prefix, or of one of a head with a shorter one."""
+    for ancestor in filter(key.startswith, ancestors):
+        found = checkpoint.family.match(key.removeprefix(ancestor))
+        if found and (ancestor == checkpoint.prefix or found.startswith(OUTER)):
+            return found
+    return None
+
+
+def _why_needless(checkpoint: MatchedCheckpoint, key: str, ancestors: Sequence[str]) -> str | None:
+    """Why a key is not needed; None if nothing says so."""
+    family = checkpoint.family
+    for ancestor in filter(key.startswith, ancestors):
+        patterns = {**family.ignored, **({} if ancestor == checkpoint.prefix else family.outside), **TRAINING}
+        for pattern, reason in patterns.items():
+            if fnmatchcase(key.removeprefix(ancestor), pattern):
+                return reason
+    return None
 
 
 def _ancestors(prefix: str) -> list[str]:
     """A prefix and all shorter ones: ``"model.vit."``, ``"model."``, ``""``."""
-    steps = [prefix]
-    while steps[-1]:
-        parent = steps[-1][:-1]
-        end = max(parent.rfind("."), parent.rfind("/")) + 1
-        steps.append(parent[:end])
-    return steps
-
-
-def _add_key(checkpoint: MatchedCheckpoint, canonical_key: Key, key: str) -> None:
-    if canonical_key in checkpoint.keys:
-        raise CheckpointError(
-            f"{checkpoint.name}: {quote(checkpoint.keys[canonical_key])} and {quote(key)} are two keys of the "
-            "same thing"
-        )
-    checkpoint.keys[canonical_key] = key
+    ends = [match.end() for match in re.finditer(r"[./]", prefix)]
+    return [*(prefix[:end] for end in reversed(ends)), ""]
 
 
 def _check_tensors(checkpoint: MatchedCheckpoint) -> None:
-    """Require a weight for each bias, a query for attention pooling, and shapes that a tensor of a model can have."""
-    for (layer, canonical_key), key in checkpoint.keys.items():
+    """Require a weight for each bias, and shapes that a tensor of a model can have."""
+    for canonical_key, key in checkpoint.keys.items():
         stem, _, suffix = canonical_key.rpartition(".")
-        # BEiT has separate biases of queries and values, and one weight of queries, keys and values.
-        is_of_qkv = stem in ("query", "value") and (layer, "qkv.weight") in checkpoint.keys
-        if suffix == "bias" and not is_of_qkv and (layer, f"{stem}.weight") not in checkpoint.keys:
-            raise checkpoint.missing_key(f"{stem}.weight", layer)
-        if canonical_key.startswith("pool.") and (None, "pool.probe") not in checkpoint.keys:
-            raise checkpoint.missing_key("pool.probe")
-        shape = checkpoint.file.groups[checkpoint.group][key].shape
-        min_ndim = 2 if suffix == "weight" and stem in MAPS else 1
-        if len(shape) < min_ndim or (0 in shape and canonical_key not in TOKENS[:3]):
+        # timm's EVA has biases of queries and values beside one weight of queries, keys and values.
+        weights = {f"{stem}.weight", f"{stem.rpartition('.')[0]}.weight"}
+        if suffix == "bias" and checkpoint.keys.keys().isdisjoint(weights):
+            raise checkpoint.missing_key(f"{stem}.weight")
+        shape = tuple(checkpoint.tensors[key].shape)
+        min_ndim = 2 if suffix == "weight" and "norm" not in stem else 1
+        if len(shape) < min_ndim or (0 in shape and not canonical_key.startswith("prefix_tokens.")):
             expected = f"at least {min_ndim} dimension{'s' * (min_ndim > 1)}, not empty"
             raise CheckpointError(f"{checkpoint.name}: {quote(key)} has the shape {shape}; expected {expected}")
 

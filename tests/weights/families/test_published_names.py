@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
 
-from vitviz.weights.families.published import DATA, published_rows
+from vitviz.weights.families.published import published_rows
 
 ROWS = list(
     dict.fromkeys(
-        (row.name, row.width, row.depth, row.heads, row.patch, row.grid)
-        for group in json.loads(DATA.read_text())
-        for row in published_rows(group)
+        tuple(row[fact] for fact in ("name", "width", "depth", "heads", "patch", "grid"))
+        for rows in published_rows().values()
+        for row in rows
     )
 )
 # Width, depth and heads of the sizes that have names.

@@ -3,60 +3,58 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
 
 import torch
-from einops import EinopsError, rearrange
+from einops import rearrange
 
-from vitviz.attention.memory import enough_memory, is_out_of_memory
+from vitviz.attention.memory import enough_memory
 from vitviz.errors.kinds import CheckpointError, ConfigError
-from vitviz.errors.messages import listing, quote
+from vitviz.errors.messages import listing, quote, several
 from vitviz.models.config import ViTConfig
 from vitviz.models.layers import linear_from_convolution
 from vitviz.models.pooling import POOLINGS
 from vitviz.models.positions import rotary_periods
 from vitviz.models.vit import VisionTransformer
-from vitviz.weights.conversion.canonical import TOKENS, MatchedCheckpoint
-from vitviz.weights.conversion.converter import Converter
+from vitviz.weights.conversion.canonical import QUERY_KEY_VALUE, MatchedCheckpoint, in_any_layer
 from vitviz.weights.overrides import check_bytes
 
 CONFIG = tuple(field.name for field in fields(ViTConfig))
+PREFIX_TOKENS = ("prefix_tokens.cls", "prefix_tokens.distillation", "prefix_tokens.registers")
 
 
-def infer_config(checkpoint: MatchedCheckpoint, facts: Mapping[str, Any]) -> ViTConfig:
-    """The configuration that the shapes of a checkpoint and the facts of its family imply.
+def infer_config(checkpoint: MatchedCheckpoint) -> ViTConfig:
+    """The configuration that the shapes of a checkpoint and its facts imply.
 
     Raises:
         CheckpointError: they contradict each other, or do not determine everything.
     """
-    converter = Converter(checkpoint, facts, with_values=False)
-    patch_height, patch_width, channels = _patch_size(converter, facts)
-    width, depth = converter.width, checkpoint.depth
+    facts, depth = checkpoint.facts, checkpoint.depth
+    patch_height, patch_width, channels = _patch_size(checkpoint)
+    width = len(checkpoint.tensor("patch_embedding.weight"))
     if not depth:
-        raise CheckpointError(
-            f"{checkpoint.name}: no encoder layers; expected {quote(checkpoint.expected_key('out.weight', 0))}"
-        )
-    converter.latest_keys.clear()
-    is_bare = not checkpoint.has("out.weight") and bool(facts.get("bare_attention"))
-    inner_width = width if is_bare else converter.take("out.weight", 0).shape[1]
-    heads = facts["heads"]
+        expected = checkpoint.expected_key("layers.0.attention.projection.weight")
+        raise CheckpointError(f"{checkpoint.name}: no encoder layers; expected {quote(expected)}")
+    heads, inner_width = facts["heads"], width
+    if checkpoint.has("layers.*.attention.projection.weight") or not facts.get("bare_attention"):
+        inner_width = checkpoint.tensor("layers.0.attention.projection.weight").shape[1]
     if inner_width % heads:
         raise CheckpointError(
-            f"{checkpoint.name}: {converter.sources()}: {inner_width} features are no multiple of {heads} heads"
+            f"{checkpoint.name}: {_sources(checkpoint, 'layers.0.attention.projection.weight')}: {inner_width} "
+            f"features are no multiple of {heads} heads"
         )
-    converter.latest_keys.clear()
-    mlp_width, hidden_width = converter.take("mlp_out.weight", 0).shape[1], converter.take("mlp_in.weight", 0).shape[0]
-    if hidden_width != mlp_width and (hidden_width != 2 * mlp_width or checkpoint.has("gate.weight")):
-        raise CheckpointError(f"{checkpoint.name}: {converter.sources()} do not fit together")
-    is_gated = checkpoint.has("gate.weight") or hidden_width == 2 * mlp_width
-    classes = len(converter.take("classifier.weight")) if checkpoint.has("classifier.weight") else 0
-    is_rotary = bool(facts.get("rotary"))
-    registers = len(converter.tokens("registers"))
-    has_token = {token: bool(len(converter.tokens(token))) for token in ("cls", "distillation")}
-    prefix_count = sum(has_token.values()) + registers
-    grid = _trained_grid(converter, facts, (patch_height, patch_width), prefix_count, is_rotary)
+    mlp_width = checkpoint.tensor("layers.0.mlp.2.weight").shape[1]
+    hidden_width = len(checkpoint.tensor("layers.0.mlp.0.weight"))
+    has_gate = checkpoint.has("layers.*.mlp.0.gate.weight")
+    if hidden_width != mlp_width and (hidden_width != 2 * mlp_width or has_gate):
+        sources = [_sources(checkpoint, f"layers.0.mlp.{part}.weight") for part in (0, 2)]
+        raise CheckpointError(f"{checkpoint.name}: {', '.join(sources)} do not fit together")
+    cls, distillation, registers, positions = (
+        _token_count(checkpoint, name, width) for name in (*PREFIX_TOKENS, "positions")
+    )
+    prefix_count = bool(cls) + bool(distillation) + registers
+    grid = _trained_grid(checkpoint, (patch_height, patch_width), positions, prefix_count)
     values = {
         "image_height": grid[0] * patch_height,
         "image_width": grid[1] * patch_width,
@@ -67,39 +65,43 @@ def infer_config(checkpoint: MatchedCheckpoint, facts: Mapping[str, Any]) -> ViT
         "heads": heads,
         "head_width": inner_width // heads,
         "mlp_width": mlp_width,
-        "gated_mlp": is_gated,
-        "classes": classes,
+        "gated_mlp": has_gate or hidden_width != mlp_width,
+        "classes": _output_width(checkpoint, "classifier"),
         "channels": channels,
-        "cls_token": has_token["cls"],
-        "distillation_token": has_token["distillation"],
+        "cls_token": bool(cls),
+        "distillation_token": bool(distillation),
         "register_tokens": registers,
-        "qkv_bias": any(checkpoint.has(f"{canonical_key}.bias") for canonical_key in ("qkv", "query", "key", "value")),
-        "query_key_norm": checkpoint.has("query_norm.weight"),
-        "patch_norms": checkpoint.has("patch_norm_before.weight"),
+        "qkv_bias": any(
+            checkpoint.has(f"layers.*.attention.qkv{part}.bias") for part in ("", ".query", ".key", ".value")
+        ),
+        "query_key_norm": checkpoint.has("layers.*.attention.query_norm.weight"),
+        "patch_norms": checkpoint.has("patch_norms.0.weight"),
         "pre_norm": checkpoint.has("pre_norm.weight"),
-        "representation_width": _output_width(converter, "representation"),
-        "projection_width": _output_width(converter, "projection"),
-        "pooling": "attention" if checkpoint.has("pool.probe") else "cls" if has_token["cls"] else "mean",
+        "representation_width": _output_width(checkpoint, "representation.0"),
+        "projection_width": _output_width(checkpoint, "projection"),
+        "pooling": "attention" if checkpoint.has("pooler.probe") else "cls" if cls else "mean",
     }
     values |= {name: value for name, value in facts.items() if name in CONFIG}
     for token in POOLINGS[values["pooling"]].required_prefix if "pooling" not in checkpoint.overrides else ():
-        if not has_token[token]:
-            raise checkpoint.missing_key(token)
-    _compare_stated(checkpoint, values, facts.get("stated", {}), facts.get("stated_by", "config.json"))
+        if not values[f"{token}_token"]:
+            raise checkpoint.missing_key(f"prefix_tokens.{token}")
+    for name, value in facts.get("stated", {}).items():
+        if value is not None and value != values[name]:
+            source = facts.get("stated_by", "config.json")
+            raise CheckpointError(
+                f"{checkpoint.name}: its {source} says {name} = {value}, its weights have {values[name]}"
+            )
     try:
         return ViTConfig(**values)
     except ConfigError as error:
         raise CheckpointError(f"{checkpoint.name}: {error}") from None
 
 
-def assemble(
-    checkpoint: MatchedCheckpoint, facts: Mapping[str, Any], config: ViTConfig, max_bytes: int | None = None
-) -> VisionTransformer:
+def assemble(checkpoint: MatchedCheckpoint, config: ViTConfig, max_bytes: int | None = None) -> VisionTransformer:
     """The network with the checkpoint's weights. Every shape is compared before a tensor is read.
 
     Args:
-        checkpoint: with matched keys.
-        facts: of its family.
+        checkpoint: with settled facts.
         config: of the network.
         max_bytes: memory that it may take; None for any.
 
@@ -109,168 +111,135 @@ def assemble(
     """
     with torch.device("meta"):
         network = VisionTransformer(config).eval()
-    expected = network.state_dict()
-    shapes_only = Converter(checkpoint, facts, with_values=False)
-    for target, tensor in _checked_tensors(shapes_only, config):
-        if target not in expected or tensor.shape != expected[target].shape:
-            shape = tuple(expected[target].shape) if target in expected else "none"
-            sources = shapes_only.sources(target.rpartition(".")[2])
-            raise CheckpointError(
-                f"{checkpoint.name}: {sources} would make {target} {tuple(tensor.shape)}; expected {shape}"
-            )
-        shapes_only.previous_keys, shapes_only.latest_keys = shapes_only.latest_keys or shapes_only.previous_keys, []
-    unused = [key for canonical_key, key in checkpoint.keys.items() if canonical_key not in shapes_only.used]
+        shapes = {target: tensor.shape for target, tensor in network.state_dict().items()}
+        outline = NetworkTensors(checkpoint, config, shapes, with_values=False)
+        for target in shapes:
+            outline.check(target)
+    unused = [key for canonical_key, key in checkpoint.keys.items() if canonical_key not in outline.used]
     if unused:
         raise CheckpointError(f"{checkpoint.name}: surplus {listing(unused)}: they have no place in this model")
-    check_bytes(checkpoint.name, expected.values(), max_bytes)
+    check_bytes(checkpoint.name, network.parameters(), max_bytes)
+    values = NetworkTensors(checkpoint, config, shapes, with_values=True)
     with enough_memory(checkpoint.name, "model"):
-        converted = _checked_tensors(Converter(checkpoint, facts, with_values=True), config)
-        network.load_state_dict({target: tensor.contiguous() for target, tensor in converted}, assign=True)
+        network.load_state_dict({target: values.make(target).contiguous() for target in shapes}, assign=True)
     return network.requires_grad_(False)
 
 
-def _checked_tensors(converter: Converter, config: ViTConfig) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of :func:`_network_tensors`; an error names tensors that do not fit together."""
-    try:
-        yield from _network_tensors(converter, config)
-    except (RuntimeError, EinopsError, ValueError, IndexError) as error:
-        if is_out_of_memory(error):
-            raise
-        raise CheckpointError(f"{converter.checkpoint.name}: {converter.sources()} do not fit together") from None
+class NetworkTensors:
+    """The tensors of a network, made of those of a checkpoint.
 
+    Args:
+        checkpoint: with settled facts.
+        config: of the network.
+        shapes: of its tensors, by their names.
+        with_values: whether tensors are read; otherwise they are on the meta device.
+    """
 
-def _network_tensors(converter: Converter, config: ViTConfig) -> Iterator[tuple[str, torch.Tensor]]:
-    """The network's tensors with their names, made from those of the checkpoint."""
-    yield from _embedding(converter, config)
-    for layer in range(config.depth):
-        yield from _layer(converter, config, layer)
-    if config.final_norm != "none":
-        yield from _affine(converter, "norm", "norm")
-    if config.pooling == "attention":
-        yield from _pooler(converter, config)
-    if config.representation_width:
-        yield from _linear(converter, "representation", "representation.0")
-    if config.projection_width:
-        yield "projection.weight", converter.take("projection.weight")
-    if config.classes:
-        weight, bias = converter.take("classifier.weight"), converter.bias("classifier", config.classes)
-        if converter.checkpoint.has("distillation_classifier.weight"):
-            # The mean of two classifiers is one classifier of both tokens.
-            weight = torch.cat([weight, converter.take("distillation_classifier.weight")], 1) / 2
-            bias = (bias + converter.bias("distillation_classifier", config.classes)) / 2
-        yield "classifier.weight", weight
-        yield "classifier.bias", bias
+    def __init__(
+        self, checkpoint: MatchedCheckpoint, config: ViTConfig, shapes: Mapping[str, torch.Size], with_values: bool
+    ) -> None:
+        self.checkpoint, self.config, self.shapes, self.with_values = checkpoint, config, shapes, with_values
+        self.kinds = set(map(in_any_layer, checkpoint.keys))
+        self.used: set[str] = set()
 
-
-def _embedding(converter: Converter, config: ViTConfig) -> Iterator[tuple[str, torch.Tensor]]:
-    yield "patch_embedding.weight", _pixels_in_order(converter, config, converter.take("patch.weight"))
-    yield "patch_embedding.bias", converter.bias("patch", config.width)
-    if config.patch_norms:
-        for suffix in ("weight", "bias"):
-            yield (
-                f"patch_norms.0.{suffix}",
-                _pixels_in_order(converter, config, converter.take(f"patch_norm_before.{suffix}")[None])[0],
+    def check(self, target: str) -> None:
+        """Refuse tensors of which no tensor of the right shape can be made."""
+        sources = f"{self.checkpoint.name}: {_sources(self.checkpoint, target)}"
+        try:
+            shape = self.make(target).shape
+        # Of torch and of einops.
+        except (RuntimeError, ValueError, IndexError):
+            raise CheckpointError(f"{sources} do not fit together") from None
+        if shape != self.shapes[target]:
+            raise CheckpointError(
+                f"{sources} would make {target} {tuple(shape)}; expected {tuple(self.shapes[target])}"
             )
-            yield f"patch_norms.1.{suffix}", converter.take(f"patch_norm_after.{suffix}")
-    prefix = torch.cat([converter.tokens(canonical_key) for canonical_key in TOKENS[:3]])
-    if config.rotary:
-        periods = converter.take_optional("rotary_periods")
-        base = converter.facts.get("rotary_base", 100.0)
-        yield "periods", rotary_periods(config.head_width, base) if periods is None else periods
-    else:
-        trained, positions = config.layout(config.image_height, config.image_width), converter.tokens("positions")
-        # Positions that are not of patches belong to the first prefix tokens.
-        count = len(positions) - trained.grid_height * trained.grid_width
-        prefix = torch.cat([prefix[:count] + positions[:count], prefix[count:]])
-        yield "positions", positions[count:].unflatten(0, (trained.grid_height, trained.grid_width))
-    yield "prefix_tokens", prefix
-    if config.pre_norm:
-        yield from _affine(converter, "pre_norm", "pre_norm")
+
+    def make(self, target: str) -> torch.Tensor:
+        """A tensor by its name in the network: the one of this canonical key, or what its parts make."""
+        config, (stem, _, suffix) = self.config, target.rpartition(".")
+        if target == "prefix_tokens":
+            return self._prefix_tokens()
+        if target == "positions":
+            return self._positions()[1]
+        if target == "periods":
+            return rotary_periods(config.head_width, self.checkpoint.facts["rotary_base"])
+        if target == "pooler.probe":
+            return self._take(target).reshape(-1)
+        if target == "patch_embedding.weight":
+            return _pixels_in_order(self._take(target), config)
+        if stem == "patch_norms.0":
+            return _pixels_in_order(self._take(target)[None], config)[0]
+        if stem in ("pooler.query", "pooler.key_value") and self._has("pooler.qkv.weight"):
+            query, key_value = self._take(f"pooler.qkv.{suffix}").tensor_split([config.width])
+            return query if stem == "pooler.query" else key_value
+        if stem == "classifier" and self._has("classifier.distilled.weight"):
+            # The mean of two classifiers is one classifier of both tokens.
+            one, other = (self._linear(name, suffix, config.classes) for name in (stem, "classifier.distilled"))
+            return (torch.cat([one, other], 1) if suffix == "weight" else one + other) / 2
+        if stem.endswith(".qkv") and not self._has(target):
+            width = config.heads * config.head_width
+            return torch.cat([self._linear(f"{stem}.{part}", suffix, width) for part in QUERY_KEY_VALUE])
+        if self._has(f"{stem}.gate.weight"):
+            return torch.cat([self._linear(name, suffix, config.mlp_width) for name in (f"{stem}.gate", stem)])
+        if target.endswith("attention.projection.weight") and not self._has(target):
+            return torch.eye(config.width, dtype=torch.float32)
+        tensor = self._linear(stem, suffix, self.shapes[target][0])
+        if self._has(f"{stem}.scale"):
+            # Scaling an output feature scales a row of the matrix.
+            factor = self._take(f"{stem}.scale")
+            tensor = tensor * (rearrange(factor, "width -> width 1") if suffix == "weight" else factor)
+        return tensor
+
+    def _has(self, canonical_key: str) -> bool:
+        """Whether the checkpoint has a tensor, in this layer or in another one."""
+        return in_any_layer(canonical_key) in self.kinds
+
+    def _take(self, canonical_key: str) -> torch.Tensor:
+        self.used.add(canonical_key)
+        return self.checkpoint.tensor(canonical_key, self.with_values)
+
+    def _linear(self, name: str, suffix: str, width: int) -> torch.Tensor:
+        """The weight or the bias of a norm or a linear map, whose bias is zeros if the checkpoint has none."""
+        if suffix == "bias" and "norm" not in name and not self._has(f"{name}.bias"):
+            return torch.zeros(width, dtype=torch.float32)
+        return self._take(f"{name}.{suffix}")
+
+    def _tokens(self, canonical_key: str) -> torch.Tensor:
+        """Tokens or positions as ``"token width"``; of length 0 if the checkpoint has none."""
+        if not self._has(canonical_key):
+            return torch.zeros(0, self.config.width, dtype=torch.float32)
+        return self._take(canonical_key).reshape(-1, self.config.width)
+
+    def _prefix_tokens(self) -> torch.Tensor:
+        """The prefix tokens, to the first of which positions that are not of patches belong."""
+        prefix = torch.cat([self._tokens(canonical_key) for canonical_key in PREFIX_TOKENS])
+        if self.config.rotary:
+            return prefix
+        positions, _ = self._positions()
+        return torch.cat([prefix[: len(positions)] + positions, prefix[len(positions) :]])
+
+    def _positions(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The positions of the first prefix tokens, and those of the trained grid."""
+        trained, positions = (
+            self.config.layout(self.config.image_height, self.config.image_width),
+            self._tokens("positions"),
+        )
+        grid = trained.grid_height, trained.grid_width
+        count = len(positions) - math.prod(grid)
+        return positions[:count], positions[count:].unflatten(0, grid)
 
 
-def _layer(converter: Converter, config: ViTConfig, layer: int) -> Iterator[tuple[str, torch.Tensor]]:
-    name = f"layers.{layer}"
-    yield from _affine(converter, "attention_norm", f"{name}.attention_norm", layer)
-    weight, bias = _query_key_value(converter, config, layer)
-    yield f"{name}.attention.qkv.weight", weight
-    if bias is not None:
-        yield f"{name}.attention.qkv.bias", bias
-    if config.query_key_norm:
-        yield from _affine(converter, "query_norm", f"{name}.attention.query_norm", layer)
-        yield from _affine(converter, "key_norm", f"{name}.attention.key_norm", layer)
-    yield from _scaled_linear(converter, config, "out", "attention_scale", f"{name}.attention.projection", layer)
-    yield from _affine(converter, "mlp_norm", f"{name}.mlp_norm", layer)
-    weight, hidden = converter.take("mlp_in.weight", layer), config.mlp_width * (2 if config.gated_mlp else 1)
-    if converter.checkpoint.has("gate.weight"):
-        weight = torch.cat([converter.take("gate.weight", layer), weight])
-        gate, value = (converter.bias(canonical_key, config.mlp_width, layer) for canonical_key in ("gate", "mlp_in"))
-        bias = torch.cat([gate, value])
-    else:
-        bias = converter.bias("mlp_in", hidden, layer)
-    yield f"{name}.mlp.0.weight", weight
-    yield f"{name}.mlp.0.bias", bias
-    yield from _scaled_linear(converter, config, "mlp_out", "mlp_scale", f"{name}.mlp.2", layer)
+def _sources(checkpoint: MatchedCheckpoint, target: str) -> str:
+    """The keys of which a tensor of the network is made, with their shapes in the file; those of its suffix first."""
+    stem, _, suffix = target.rpartition(".")
+    stems = (f"{stem or target}.", target, *["positions"] * (target == "prefix_tokens"))
+    keys = [key for canonical_key, key in checkpoint.keys.items() if canonical_key.startswith(stems)]
+    ordered = sorted(keys, key=lambda key: not key.endswith(suffix))
+    return several([f"{quote(key)} of shape {tuple(checkpoint.tensors[key].shape)}" for key in ordered], 6)
 
 
-def _query_key_value(converter: Converter, config: ViTConfig, layer: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-    separate, inner_width = ("query", "key", "value"), config.heads * config.head_width
-    if converter.checkpoint.has("qkv.weight"):
-        weight = converter.take("qkv.weight", layer)
-    else:
-        weight = torch.cat([converter.take(f"{canonical_key}.weight", layer) for canonical_key in separate])
-    if not config.qkv_bias:
-        return weight, None
-    if not converter.checkpoint.has("qkv.bias"):
-        return weight, torch.cat([converter.bias(canonical_key, inner_width, layer) for canonical_key in separate])
-    return weight, converter.take("qkv.bias", layer)
-
-
-def _scaled_linear(
-    converter: Converter, config: ViTConfig, canonical_key: str, scale: str, target: str, layer: int
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """A linear map with its LayerScale folded in: scaling an output feature scales a row of the matrix."""
-    if canonical_key == "out" and not converter.checkpoint.has("out.weight"):
-        weight = torch.eye(config.width, dtype=torch.float32, device=None if converter.with_values else "meta")
-    else:
-        weight = converter.take(f"{canonical_key}.weight", layer)
-    bias, factor = converter.bias(canonical_key, config.width, layer), converter.take_optional(scale, layer)
-    if factor is not None:
-        weight, bias = weight * rearrange(factor, "width -> width 1"), bias * factor
-    yield f"{target}.weight", weight
-    yield f"{target}.bias", bias
-
-
-def _pooler(converter: Converter, config: ViTConfig) -> Iterator[tuple[str, torch.Tensor]]:
-    width = config.width
-    yield "pooler.probe", converter.take("pool.probe").reshape(-1)
-    for suffix in ("weight", "bias"):
-        if converter.checkpoint.has("pool.qkv.weight"):
-            packed = converter.take(f"pool.qkv.{suffix}")
-            query, key_value = packed[:width], packed[width:]
-        else:
-            query, key_value = converter.take(f"pool.query.{suffix}"), converter.take(f"pool.key_value.{suffix}")
-        yield f"pooler.query.{suffix}", query
-        yield f"pooler.key_value.{suffix}", key_value
-    yield from _linear(converter, "pool.out", "pooler.projection")
-    yield from _affine(converter, "pool.norm", "pooler.mlp_norm")
-    yield from _linear(converter, "pool.mlp_in", "pooler.mlp.0")
-    yield from _linear(converter, "pool.mlp_out", "pooler.mlp.2")
-
-
-def _affine(
-    converter: Converter, canonical_key: str, target: str, layer: int | None = None
-) -> Iterator[tuple[str, torch.Tensor]]:
-    for suffix in ("weight", "bias"):
-        yield f"{target}.{suffix}", converter.take(f"{canonical_key}.{suffix}", layer)
-
-
-def _linear(converter: Converter, canonical_key: str, target: str) -> Iterator[tuple[str, torch.Tensor]]:
-    weight = converter.take(f"{canonical_key}.weight")
-    yield f"{target}.weight", weight
-    yield f"{target}.bias", converter.bias(canonical_key, len(weight))
-
-
-def _pixels_in_order(converter: Converter, config: ViTConfig, weight: torch.Tensor) -> torch.Tensor:
+def _pixels_in_order(weight: torch.Tensor, config: ViTConfig) -> torch.Tensor:
     """A patch embedding as ``"width (channel height width)"``, from a convolution or from a matrix."""
     if weight.ndim == 4:
         return linear_from_convolution(weight)
@@ -278,9 +247,9 @@ def _pixels_in_order(converter: Converter, config: ViTConfig, weight: torch.Tens
     return rearrange(weight, order, height=config.patch_height, width=config.patch_width)
 
 
-def _patch_size(converter: Converter, facts: Mapping[str, Any]) -> tuple[int, int, int]:
+def _patch_size(checkpoint: MatchedCheckpoint) -> tuple[int, int, int]:
     """Height and width of a patch, and channels."""
-    weight = converter.take("patch.weight")
+    weight, facts = checkpoint.tensor("patch_embedding.weight"), checkpoint.facts
     if weight.ndim == 4:
         return weight.shape[2], weight.shape[3], weight.shape[1]
     # Other families do not tell in which order a matrix reads the numbers of a patch.
@@ -292,20 +261,40 @@ def _patch_size(converter: Converter, facts: Mapping[str, Any]) -> tuple[int, in
             if height * width and pixels % (height * width) == 0 and pixels // (height * width) in (1, 3):
                 return height, width, pixels // (height * width)
     raise CheckpointError(
-        f"{converter.checkpoint.name}: {converter.sources()}; expected a convolution "
+        f"{checkpoint.name}: {_sources(checkpoint, 'patch_embedding.weight')}; expected a convolution "
         "'width channel height width', or a matrix for square patches of 1 or 3 channels (else pass patch_size=(…, …))"
     )
 
 
+def _token_count(checkpoint: MatchedCheckpoint, canonical_key: str, width: int) -> int:
+    """How many tokens or positions the checkpoint has under a key."""
+    if not checkpoint.has(canonical_key):
+        return 0
+    tokens = checkpoint.tensor(canonical_key)
+    if tokens.shape[-1] != width:
+        raise CheckpointError(
+            f"{checkpoint.name}: {_sources(checkpoint, canonical_key)}; expected {width} features, as "
+            f"{quote(checkpoint.keys['patch_embedding.weight'])} gives"
+        )
+    return math.prod(tokens.shape[:-1])
+
+
 def _trained_grid(
-    converter: Converter, facts: Mapping[str, Any], patch: tuple[int, int], prefix_count: int, rotary: bool
+    checkpoint: MatchedCheckpoint, patch: tuple[int, int], positions: int, prefix_count: int
 ) -> tuple[int, int]:
-    """The trained grid: rows and columns of patches."""
-    checkpoint, size = converter.checkpoint, facts.get("image_size")
-    if rotary:
+    """The trained grid: rows and columns of patches.
+
+    Args:
+        checkpoint: with settled facts.
+        patch: height and width of a patch.
+        positions: their number.
+        prefix_count: number of prefix tokens.
+    """
+    facts = checkpoint.facts
+    size = facts.get("image_size")
+    if facts.get("rotary"):
         height, width = size or (224, 224)
         return max(1, height // patch[0]), max(1, width // patch[1])
-    positions = len(converter.tokens("positions"))
     if not checkpoint.has("positions"):
         raise checkpoint.missing_key("positions")
     candidates = list(dict.fromkeys(facts.get("positioned") or (prefix_count, 0)))
@@ -321,15 +310,15 @@ def _trained_grid(
             reason = f"the positions; the configuration's {stated} pixels do not fit them"
             checkpoint.record("grid", f"{side}×{side}", reason, assumed=True)
         return side, side
-    can_have = set(checkpoint.family.keys_of("cls")).difference(checkpoint.family.excluded_keys)
-    if not checkpoint.has("cls") and can_have and "image_size" not in checkpoint.overrides:
+    can_have = set(checkpoint.family.keys_of("prefix_tokens.cls")).difference(checkpoint.family.excluded_keys)
+    if not checkpoint.has("prefix_tokens.cls") and can_have and "image_size" not in checkpoint.overrides:
         # One position beyond a square belongs to a CLS token.
         patches = positions - prefix_count - 1
         if patches == math.prod(grid) if size else patches > 0 and _is_square(patches):
-            raise checkpoint.missing_key("cls")
+            raise checkpoint.missing_key("prefix_tokens.cls")
     expected = f"an image of {size[0]}×{size[1]} in patches of {patch[0]}×{patch[1]}" if size else "a square image"
     raise CheckpointError(
-        f"{checkpoint.name}: {positions} positions in {quote(checkpoint.keys[None, 'positions'])} and {prefix_count} "
+        f"{checkpoint.name}: {positions} positions in {quote(checkpoint.keys['positions'])} and {prefix_count} "
         f"prefix tokens do not fit {expected}; pass image_size=(height, width)"
     )
 
@@ -338,16 +327,7 @@ def _is_square(number: int) -> bool:
     return math.isqrt(number) ** 2 == number
 
 
-def _output_width(converter: Converter, canonical_key: str) -> int:
-    return len(converter.take(f"{canonical_key}.weight")) if converter.checkpoint.has(f"{canonical_key}.weight") else 0
-
-
-def _compare_stated(
-    checkpoint: MatchedCheckpoint, values: Mapping[str, Any], stated: Mapping[str, Any], source: str
-) -> None:
-    """Refuse a configuration that contradicts the weights."""
-    for name, value in stated.items():
-        if value is not None and value != values[name]:
-            raise CheckpointError(
-                f"{checkpoint.name}: its {source} says {name} = {value}, its weights have {values[name]}"
-            )
+def _output_width(checkpoint: MatchedCheckpoint, canonical_key: str) -> int:
+    """The outputs of a linear map; 0 without it."""
+    name = f"{canonical_key}.weight"
+    return len(checkpoint.tensor(name)) if checkpoint.has(name) else 0

@@ -1,57 +1,48 @@
-"""The tensors that every checkpoint of a Vision Transformer has, whatever its family calls them.
+"""A checkpoint whose layout is known: its tensors by the names of vitviz's own network, and the facts about it.
 
-A *canonical key* is vitviz's name of a tensor. A family's table of names maps its keys to these:
+A *canonical key* is the name of a tensor of :class:`vitviz.models.vit.VisionTransformer`. A file may have parts of such
+a tensor; the name of a part stands behind it, and the parts become one in :mod:`vitviz.weights.conversion.assemble`:
 
-=============================================================  =====================================================
-``patch``                                                      patch embedding: a convolution's kernel or a matrix
-``patch_norm_before``, ``patch_norm_after``                    norms around it
-``cls``, ``distillation``, ``registers``, ``positions``        tokens, ``"... token width"``
-``pre_norm``, ``norm``                                         before the first and after the last layer
-``attention_norm``, ``mlp_norm``                               of a layer
-``qkv``, or ``query``, ``key``, ``value``; ``out``             its attention
-``query_norm``, ``key_norm``                                   norms of a head's queries and keys
-``attention_scale``, ``mlp_scale``                             LayerScale, ``"width"``
-``mlp_in`` (with a gate packed before it) or ``gate``;         its MLP
-``mlp_in``, ``mlp_out``
-``representation``, ``projection``                             after pooling
-``classifier``, ``distillation_classifier``                    the heads
-``pool.probe``, ``pool.query``, ``pool.key_value`` or          attention pooling
-``pool.qkv``, ``pool.out``, ``pool.norm``, ``pool.mlp_in``,
-``pool.mlp_out``
-=============================================================  =====================================================
+===================================================================  =============================================
+``prefix_tokens.cls``, ``prefix_tokens.distillation``,               ``"... token width"``
+``prefix_tokens.registers``
+``positions``                                                        of the patches, and of the first prefix tokens
+``layers.*.attention.qkv.query``, ``.key``, ``.value``               where they are apart
+``layers.*.attention.projection.scale``, ``layers.*.mlp.2.scale``    LayerScale, ``"width"``
+``layers.*.mlp.0.gate``                                              where it is not packed before ``mlp.0``
+``classifier.distilled``                                             the classifier of the distillation token
+``pooler.qkv``                                                       where the queries are packed with the others
+===================================================================  =============================================
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, KeysView, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import torch
 
+from vitviz.attention.memory import is_out_of_memory
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import choices, quote, several
 from vitviz.weights.formats.tensors import WeightFile
 from vitviz.weights.metadata.classes import assumed_names
 from vitviz.weights.metadata.rules import PreprocessingRule
 
-# Canonical keys of a single tensor; all others have a weight and usually a bias.
-TOKENS = ("cls", "distillation", "registers", "positions")
-SINGLE = (*TOKENS, "attention_scale", "mlp_scale", "pool.probe", "rotary_periods")
+# Last parts of canonical keys of a single tensor; all others have a weight and usually a bias.
+SINGLE = ("cls", "distillation", "registers", "positions", "scale", "probe")
+# Parts of ``attention.qkv``.
+QUERY_KEY_VALUE = ("query", "key", "value")
 # Heads, whose keys do not have the prefix of the encoder's keys.
-OUTER = ("classifier", "distillation_classifier", "projection", "representation")
-# Canonical keys whose weight has at least two dimensions.
-MAPS = (
-    *("patch", "qkv", "query", "key", "value", "out", "mlp_in", "gate", "mlp_out", *OUTER),
-    *("pool.query", "pool.key_value", "pool.qkv", "pool.out", "pool.mlp_in", "pool.mlp_out"),
-)
+OUTER = ("classifier", "projection", "representation")
 
 NOT_PUBLISHED = "no published checkpoint that vitviz knows has these shapes"
 
-Key = tuple[int | None, str]
-"""Layer number (None outside the layers) and canonical key of a tensor: ``(3, "qkv.weight")``."""
+Published = dict[str, Mapping[str, Any]]
+"""Facts that the files of published checkpoints do not state, by their common names."""
 
 
 def identity(canonical_key: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
@@ -64,38 +55,28 @@ class Candidate:
     """A state dict that has the signature of a family.
 
     Args:
+        family: of this signature.
         group: name of its state dict in the file.
         prefix: of the encoder's keys, before the family's own keys.
-        shapes: of the tensors with this prefix, by key without the prefix.
+        keys: with this prefix, without it.
         config: the ``config.json`` beside the file.
     """
 
+    family: Family
     group: str
     prefix: str
-    shapes: Mapping[str, tuple[int, ...]]
+    keys: frozenset[str]
     config: Mapping[str, Any]
 
     @property
-    def keys(self) -> KeysView[str]:
-        return self.shapes.keys()
+    def place(self) -> str:
+        """Group and prefix, as a message names them."""
+        return f"{self.group}.{self.prefix}".strip("./")
 
 
 def accept_all(candidate: Candidate) -> bool:
     """The check of families whose signature suffices."""
     return True
-
-
-@dataclass(frozen=True)
-class PublishedCheckpoint:
-    """A published checkpoint whose shapes are known.
-
-    Args:
-        name: its common name.
-        facts: that its file does not state.
-    """
-
-    name: str
-    facts: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -109,9 +90,9 @@ class OpenFact:
     usual: Any = None
 
 
-def no_published(checkpoint: MatchedCheckpoint) -> Sequence[PublishedCheckpoint]:
+def no_published(checkpoint: MatchedCheckpoint) -> Published:
     """The lookup of families without a table of published shapes."""
-    return ()
+    return {}
 
 
 def no_architectures(checkpoint: MatchedCheckpoint) -> None:
@@ -154,7 +135,7 @@ class Family:
     excluded_keys: tuple[str, ...] = ()
     accepts: Callable[[Candidate], bool] = accept_all
     model_types: tuple[str, ...] = ()
-    published: Callable[[MatchedCheckpoint], Sequence[PublishedCheckpoint]] = no_published
+    published: Callable[[MatchedCheckpoint], Published] = no_published
     architectures: Callable[[MatchedCheckpoint], Sequence[str] | None] = no_architectures
     ignored: Mapping[str, str] = field(default_factory=dict)
     outside: Mapping[str, str] = field(default_factory=dict)
@@ -165,36 +146,42 @@ class Family:
         """Every set of keys that identifies the family."""
         return (self.signature, *self.other_signatures)
 
-    def match(self, key: str) -> Key | None:
-        """Layer and canonical key of a key of this family, given without prefix; None if the family has no such key."""
-        for pattern, canonical_key in self._patterns:
-            matched = pattern.fullmatch(key)
-            if matched:
-                return (int(matched[1]) if pattern.groups else None), canonical_key
-        return None
-
-    def keys_of(self, canonical_key: str) -> list[str]:
-        """The family's keys for a canonical key, with ``*`` for the number of the layer."""
-        return [
-            name + ("" if base_key in SINGLE else canonical_key.removeprefix(base_key))
-            for name, base_key in self.names.items()
-            if base_key == canonical_key or canonical_key.startswith(base_key + ".")
-        ]
-
     @cached_property
-    def _patterns(self) -> list[tuple[re.Pattern[str], str]]:
+    def canonical_keys(self) -> dict[str, str]:
+        """Canonical keys by the family's keys, with ``.weight`` and ``.bias``."""
         full: dict[str, str] = {}
         for name, canonical_key in self.names.items():
-            if canonical_key in SINGLE or canonical_key.endswith((".weight", ".bias")):
+            if canonical_key.rpartition(".")[2] in (*SINGLE, "weight", "bias"):
                 full[name] = canonical_key
             else:
                 full |= {f"{name}.{suffix}": f"{canonical_key}.{suffix}" for suffix in ("weight", "bias")}
+        return full
+
+    def match(self, key: str) -> str | None:
+        """The canonical key of a key of this family, given without prefix; None if the family has no such key."""
+        for pattern, canonical_key in self._patterns:
+            matched = pattern.fullmatch(key)
+            if matched:
+                return canonical_key.replace("*", matched[1]) if pattern.groups else canonical_key
+        return None
+
+    def keys_of(self, canonical_key: str) -> list[str]:
+        """The family's keys for a canonical key, both with ``*`` for the number of the layer."""
+        return [key for key, found in self.canonical_keys.items() if found == canonical_key]
+
+    @cached_property
+    def _patterns(self) -> list[tuple[re.Pattern[str], str]]:
         # Few digits, since int() refuses long numbers; ASCII only, since int() also reads other digits.
         layer, chunk = "(0|[1-9][0-9]{0,5})", "[0-9]{1,6}"
         return [
-            (re.compile(re.escape(name).replace(r"\*", layer).replace(r"\?", chunk)), canonical_key)
-            for name, canonical_key in full.items()
+            (re.compile(re.escape(key).replace(r"\*", layer).replace(r"\?", chunk)), canonical_key)
+            for key, canonical_key in self.canonical_keys.items()
         ]
+
+
+def in_any_layer(canonical_key: str) -> str:
+    """A canonical key with ``*`` for the number of its layer."""
+    return re.sub(r"^layers\.\d+", "layers.*", canonical_key)
 
 
 @dataclass(frozen=True)
@@ -233,11 +220,12 @@ class MatchedCheckpoint:
         group: name of its state dict in the file.
         family: its layout.
         prefix: of the encoder's keys, before the family's own keys.
-        keys: the file's key of each canonical key.
-        ignored: keys that are not needed, with the reason.
         config: its ``config.json``; empty without such a file.
         overrides: facts that the user states.
+        keys: the file's key of each canonical key.
+        ignored: keys that are not needed, with the reason.
         checks: facts with their sources, in the order in which they were recorded.
+        facts: those of the family, settled by :meth:`settle`.
         has_outer_classifier: whether its classifier belongs to a module around the encoder, which may read anything.
     """
 
@@ -245,11 +233,12 @@ class MatchedCheckpoint:
     group: str
     family: Family
     prefix: str
-    keys: dict[Key, str]
-    ignored: dict[str, str]
     config: Mapping[str, Any]
     overrides: Mapping[str, Any]
-    checks: list[Check]
+    keys: dict[str, str] = field(default_factory=dict)
+    ignored: dict[str, str] = field(default_factory=dict)
+    checks: list[Check] = field(default_factory=list)
+    facts: Mapping[str, Any] = field(default_factory=dict)
     has_outer_classifier: bool = False
 
     @property
@@ -257,34 +246,58 @@ class MatchedCheckpoint:
         return self.file.name
 
     @property
+    def tensors(self) -> Mapping[str, torch.Tensor]:
+        """The tensors of its state dict, by the file's keys."""
+        return self.file.groups[self.group]
+
+    @property
     def depth(self) -> int:
         """Number of encoder layers."""
-        return 1 + max((layer for layer, _ in self.keys if layer is not None), default=-1)
+        layers = [key.split(".")[1] for key in self.keys if key.startswith("layers.")]
+        return 1 + max(map(int, layers), default=-1)
 
     def has(self, canonical_key: str) -> bool:
-        """Whether the tensor exists; of a tensor in every layer, whether any layer has it."""
-        return any(key == canonical_key for _, key in self.keys)
+        """Whether the tensor exists; of a tensor in every layer (``layers.*``), whether any layer has it."""
+        return any(in_any_layer(key) == canonical_key for key in self.keys)
 
     def shape(self, canonical_key: str) -> tuple[int, ...]:
         """The shape of a tensor in the file, for one in every layer that of any layer; ``()`` if it is missing."""
-        keys = (key for (_, name), key in self.keys.items() if name == canonical_key)
-        return next((self.file.groups[self.group][key].shape for key in keys), ())
+        keys = (key for name, key in self.keys.items() if in_any_layer(name) == canonical_key)
+        return next((tuple(self.tensors[key].shape) for key in keys), ())
 
-    def expected_key(self, canonical_key: str, layer: int | None = None) -> str:
+    def tensor(self, canonical_key: str, with_values: bool = False) -> torch.Tensor:
+        """A tensor in torch's layout, on the meta device or with its values.
+
+        Raises:
+            CheckpointError: it is missing, its layout does not have tensors of this shape, or its values are no finite
+                numbers.
+        """
+        if canonical_key not in self.keys:
+            raise self.missing_key(canonical_key)
+        key = self.keys[canonical_key]
+        shape = self.tensors[key].shape
+        tensor = self.file.read(self.group, key) if with_values else torch.empty(shape, device="meta")
+        try:
+            return self.family.convert(canonical_key, tensor, self.facts)
+        except (RuntimeError, ValueError, IndexError) as error:
+            if is_out_of_memory(error):
+                raise
+            raise CheckpointError(
+                f"{self.name}: {quote(key)} has the shape {tuple(shape)}, which no checkpoint of this kind "
+                f"({self.family.title}) has"
+            ) from None
+
+    def expected_key(self, canonical_key: str) -> str:
         """The key that a missing tensor would have, in the first spelling of which the file has other layers."""
-        spellings = self.family.keys_of(canonical_key) or [canonical_key]
+        spellings = self.family.keys_of(in_any_layer(canonical_key)) or [canonical_key]
         known = [re.sub(r"[0-9]+", "*", key.removeprefix(self.prefix)) for key in self.keys.values()]
         name = next((each for each in spellings if each in known), spellings[0])
-        return self.prefix + name.replace("*", str(layer)).replace("?", "0")
+        layer = canonical_key.split(".")[1] if canonical_key.startswith("layers.") else ""
+        return self.prefix + name.replace("*", layer).replace("?", "0")
 
-    def missing_key(self, canonical_key: str, layer: int | None = None) -> CheckpointError:
+    def missing_key(self, canonical_key: str) -> CheckpointError:
         """The error for a missing tensor; it names the key that the tensor would have."""
-        return CheckpointError(f"{self.name}: missing {quote(self.expected_key(canonical_key, layer))}")
-
-    def ignore(self, canonical_key: str, reason: str) -> None:
-        """Leave out a tensor, its weight and its bias, for a reason."""
-        for key in [key for key in self.keys if key[1] == canonical_key or key[1].startswith(canonical_key + ".")]:
-            self.ignored[self.keys.pop(key)] = reason
+        return CheckpointError(f"{self.name}: missing {quote(self.expected_key(canonical_key))}")
 
     def record(self, fact: str, value: Any, source: str, assumed: bool = False) -> Any:
         """Add a fact with its source to the checks; returns its value.
@@ -296,8 +309,8 @@ class MatchedCheckpoint:
         self.checks.append(Check(fact, str(value), source, assumed))
         return value
 
-    def settle(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """The facts, with open ones settled by the user's overrides or by published checkpoints of the same shapes.
+    def settle(self, facts: Mapping[str, Any]) -> None:
+        """Set the facts: open ones of the family are settled by the user's overrides or by published checkpoints.
 
         Raises:
             CheckpointError: the user does not state an open fact, and no published checkpoint has these shapes, or
@@ -305,34 +318,38 @@ class MatchedCheckpoint:
         """
         settled = {**facts, **self.overrides}
         undecided = {fact: value for fact, value in settled.items() if isinstance(value, OpenFact)}
-        if not undecided:
-            return settled
-        rows = self.family.published(self)
-        answers = {
-            fact: {row.facts.get(fact, undecided[fact].usual): row.name for row in reversed(rows)} for fact in undecided
-        }
-        for fact, values in answers.items():
-            if len(values) == 1:
-                ((value, name),) = values.items()
-                models = f"{name} and {len(rows) - 1} more" if rows[1:] else name
-                source = (
-                    f"what published checkpoints of these shapes have ({models}); pass {fact}=… where yours differs"
-                )
-                settled[fact] = self.record(fact, value, source, assumed=True)
-        open_facts = [fact for fact in undecided if isinstance(settled[fact], OpenFact)]
+        rows = self.family.published(self) if undecided else {}
+        open_facts: dict[str, dict[Any, str]] = {}
+        for fact, value in undecided.items():
+            answers = {row.get(fact, value.usual): name for name, row in reversed(rows.items())}
+            if len(answers) != 1:
+                open_facts[fact] = answers
+                continue
+            ((settled[fact], name),) = answers.items()
+            models = f"{name} and {len(rows) - 1} more" if len(rows) > 1 else name
+            source = f"what published checkpoints of these shapes have ({models}); pass {fact}=… where yours differs"
+            self.record(fact, settled[fact], source, assumed=True)
         if open_facts:
-            usual = ", ".join(
-                f"{fact}=…" + f" (usually {undecided[fact].usual!r})" * (undecided[fact].usual is not None)
-                for fact in open_facts
-            )
-            differ = [
-                f"{name} has {fact}={value!r}" for fact in open_facts for value, name in reversed(answers[fact].items())
-            ]
-            why = f"published checkpoints of these shapes differ ({several(differ)})" if differ else NOT_PUBLISHED
-            names = self.family.architectures(self)
-            examples = f", such as {choices(names)}" if names else ""
-            instead = "" if names is None else f"architecture=… (timm's name of it{examples}), or "
-            error = CheckpointError(f"{self.name}: the file leaves facts open, and {why}; pass {instead}{usual}")
-            error.architectures = tuple(names or ())
-            raise error
-        return settled
+            raise self._open(undecided, open_facts)
+        self.facts = settled
+
+    def _open(self, undecided: Mapping[str, OpenFact], answers: Mapping[str, dict[Any, str]]) -> CheckpointError:
+        """The error that asks for facts.
+
+        Args:
+            undecided: by the family.
+            answers: of the facts that are still open: values of published checkpoints of these shapes, with their
+                names.
+        """
+        usual = [
+            f"{fact}=…" + f" (usually {undecided[fact].usual!r})" * (undecided[fact].usual is not None)
+            for fact in answers
+        ]
+        differ = [f"{name} has {fact}={value!r}" for fact in answers for value, name in reversed(answers[fact].items())]
+        why = f"published checkpoints of these shapes differ ({several(differ)})" if differ else NOT_PUBLISHED
+        names = self.family.architectures(self)
+        examples = f", such as {choices(names)}" if names else ""
+        instead = "" if names is None else f"architecture=… (timm's name of it{examples}), or "
+        error = CheckpointError(f"{self.name}: the file leaves facts open, and {why}; pass {instead}{', '.join(usual)}")
+        error.architectures = tuple(names or ())
+        return error

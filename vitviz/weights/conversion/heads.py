@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from vitviz.errors.kinds import CheckpointError
@@ -22,59 +22,53 @@ def find_head(checkpoint: MatchedCheckpoint, surplus: Sequence[str], ancestors: 
     """Match a classifier that does not have the keys of its family, or ignore it with a reason; returns the other keys.
 
     A single linear map, as in ``Sequential(Dropout(), Linear())``, is a classifier. Several layers are not, since the
-    file does not tell what lies between them.
+    file does not tell what lies between them. Nor does it tell what a module around an encoder of transformers reads.
 
     Args:
         checkpoint: whose matched and ignored keys are extended.
         surplus: keys that its family does not have.
         ancestors: the encoder's prefix and all shorter ones.
     """
-    tensors = checkpoint.file.groups[checkpoint.group]
-    for ancestor in ancestors:
-        for name in NAMES:
-            place = ancestor + name + "."
-            keys = [key for key in tensors if key.startswith(place)]
-            if not keys or not set(keys) <= set(surplus) or checkpoint.has("classifier.weight"):
-                continue
-            rest = [key for key in surplus if key not in keys]
-            if checkpoint.family.model_types and not _is_family_head(checkpoint, name):
-                # No file tells what a module around an encoder of transformers reads from it.
-                checkpoint.ignored.update(dict.fromkeys(keys, SURROUNDING))
-                checkpoint.record("classifier", "left out", SURROUNDING, assumed=True)
-                return rest
-            matrices = [key for key in keys if len(tensors[key].shape) == 2 and key.endswith("weight")]
-            linear_keys = {matrices[0], matrices[0].removesuffix("weight") + "bias"} if len(matrices) == 1 else set()
-            if linear_keys >= set(keys) and re.fullmatch(r"(\w+\.){0,2}weight", matrices[0].removeprefix(place)):
-                for key in keys:
-                    checkpoint.keys[None, f"classifier.{key.rpartition('.')[2]}"] = key
-                checkpoint.has_outer_classifier = not _is_family_head(checkpoint, name)
-                source = f"the one linear map under this name, as if it read what is pooled; ignore=['{place}*'] if not"
-                checkpoint.record("classifier", matrices[0], source, assumed=True)
-            else:
-                checkpoint.ignored.update(dict.fromkeys(keys, SEVERAL_LAYERS))
-                checkpoint.record("classifier", "left out", SEVERAL_LAYERS, assumed=True)
-            return rest
-    return list(surplus)
+    heads = ((name, f"{ancestor}{name}.") for ancestor in ancestors for name in NAMES)
+    found = ((name, place) for name, place in heads if any(key.startswith(place) for key in surplus))
+    name, place = next(found, ("", ""))
+    if not name or checkpoint.has("classifier.weight"):
+        return list(surplus)
+    keys = [key for key in surplus if key.startswith(place)]
+    matrices = [key for key in keys if key.endswith("weight") and len(checkpoint.tensors[key].shape) == 2]
+    is_linear = len(matrices) == 1 and {*keys} <= {matrices[0], matrices[0].removesuffix("weight") + "bias"}
+    is_own = any(key.split(".")[0] == name for key in checkpoint.family.keys_of("classifier.weight"))
+    if checkpoint.family.model_types and not is_own:
+        reason = SURROUNDING
+    elif is_linear and re.fullmatch(r"(\w+\.){0,2}weight", matrices[0].removeprefix(place)):
+        reason = ""
+    else:
+        reason = SEVERAL_LAYERS
+    if reason:
+        checkpoint.ignored.update(dict.fromkeys(keys, reason))
+        checkpoint.record("classifier", "left out", reason, assumed=True)
+    else:
+        checkpoint.keys.update({f"classifier.{key.rpartition('.')[2]}": key for key in keys})
+        checkpoint.has_outer_classifier = not is_own
+        source = f"the one linear map under this name, as if it read what is pooled; ignore=['{place}*'] if not"
+        checkpoint.record("classifier", matrices[0], source, assumed=True)
+    return [key for key in surplus if key not in keys]
 
 
-def leave_pooling_open(checkpoint: MatchedCheckpoint, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts, with an open pooling if no file tells what the classifier reads.
+def facts_with_pooling(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
+    """The facts of a checkpoint's family, with an open pooling if no file tells what the classifier reads.
 
     Raises:
         CheckpointError: there are a pooler and a classifier, and no configuration.
     """
-    pooling, is_bare = facts.get("pooling"), bool(checkpoint.family.model_types) and not checkpoint.config
-    if not checkpoint.has("classifier.weight") or not isinstance(pooling, str):
-        return dict(facts)
-    if is_bare and checkpoint.has("representation.weight"):
-        pooler = checkpoint.keys[None, "representation.weight"].rpartition(".")[0].rpartition(".")[0]
+    facts, is_bare = checkpoint.family.facts(checkpoint), bool(checkpoint.family.model_types) and not checkpoint.config
+    is_open = checkpoint.has("classifier.weight") and (is_bare or checkpoint.has_outer_classifier)
+    if is_open and is_bare and checkpoint.has("representation.0.weight"):
+        pooler = checkpoint.keys["representation.0.weight"].rpartition(".")[0].rpartition(".")[0]
         raise CheckpointError(
             f"{checkpoint.name}: a pooler beside a classifier, and no configuration that says which reads which; "
             f"ignore=['{pooler}.*'] has the classifier read the last layer itself"
         )
-    return {**facts, "pooling": OpenFact(usual=pooling)} if is_bare or checkpoint.has_outer_classifier else dict(facts)
-
-
-def _is_family_head(checkpoint: MatchedCheckpoint, name: str) -> bool:
-    """Whether the family's own classifier has this name."""
-    return any(spelling.split(".")[0] == name for spelling in checkpoint.family.keys_of("classifier.weight"))
+    if is_open and isinstance(facts["pooling"], str):
+        facts["pooling"] = OpenFact(usual=facts["pooling"])
+    return facts

@@ -14,17 +14,17 @@ from vitviz.weights.metadata.rules import PreprocessingRule
 
 VIT_PYTORCH_LAYER = "transformer.layers.*"
 VIT_PYTORCH_NAMES = {
-    "to_patch_embedding.1": "patch_norm_before",
-    "to_patch_embedding.2": "patch",
-    "to_patch_embedding.3": "patch_norm_after",
-    "cls_token": "cls",
+    "to_patch_embedding.1": "patch_norms.0",
+    "to_patch_embedding.2": "patch_embedding",
+    "to_patch_embedding.3": "patch_norms.1",
+    "cls_token": "prefix_tokens.cls",
     "pos_embedding": "positions",
-    f"{VIT_PYTORCH_LAYER}.0.norm": "attention_norm",
-    f"{VIT_PYTORCH_LAYER}.0.to_qkv": "qkv",
-    f"{VIT_PYTORCH_LAYER}.0.to_out.0": "out",
-    f"{VIT_PYTORCH_LAYER}.1.net.0": "mlp_norm",
-    f"{VIT_PYTORCH_LAYER}.1.net.1": "mlp_in",
-    f"{VIT_PYTORCH_LAYER}.1.net.4": "mlp_out",
+    f"{VIT_PYTORCH_LAYER}.0.norm": "layers.*.attention_norm",
+    f"{VIT_PYTORCH_LAYER}.0.to_qkv": "layers.*.attention.qkv",
+    f"{VIT_PYTORCH_LAYER}.0.to_out.0": "layers.*.attention.projection",
+    f"{VIT_PYTORCH_LAYER}.1.net.0": "layers.*.mlp_norm",
+    f"{VIT_PYTORCH_LAYER}.1.net.1": "layers.*.mlp.0",
+    f"{VIT_PYTORCH_LAYER}.1.net.4": "layers.*.mlp.2",
     "transformer.norm": "norm",
     "mlp_head": "classifier",
 }
@@ -33,18 +33,18 @@ VIT_PYTORCH_NAMES = {
 def _first_names(attribute: str) -> dict[str, str]:
     """Names of a layer in vit-pytorch's first layout, whose wrapper keeps the wrapped module under ``attribute``."""
     return {
-        f"{VIT_PYTORCH_LAYER}.0.norm": "attention_norm",
-        f"{VIT_PYTORCH_LAYER}.0.{attribute}.to_qkv": "qkv",
-        f"{VIT_PYTORCH_LAYER}.0.{attribute}.to_out.0": "out",
-        f"{VIT_PYTORCH_LAYER}.1.norm": "mlp_norm",
-        f"{VIT_PYTORCH_LAYER}.1.{attribute}.net.0": "mlp_in",
-        f"{VIT_PYTORCH_LAYER}.1.{attribute}.net.3": "mlp_out",
+        f"{VIT_PYTORCH_LAYER}.0.norm": "layers.*.attention_norm",
+        f"{VIT_PYTORCH_LAYER}.0.{attribute}.to_qkv": "layers.*.attention.qkv",
+        f"{VIT_PYTORCH_LAYER}.0.{attribute}.to_out.0": "layers.*.attention.projection",
+        f"{VIT_PYTORCH_LAYER}.1.norm": "layers.*.mlp_norm",
+        f"{VIT_PYTORCH_LAYER}.1.{attribute}.net.0": "layers.*.mlp.0",
+        f"{VIT_PYTORCH_LAYER}.1.{attribute}.net.3": "layers.*.mlp.2",
     }
 
 
 VIT_PYTORCH_FIRST_NAMES = {
-    "to_patch_embedding.1": "patch",
-    "cls_token": "cls",
+    "to_patch_embedding.1": "patch_embedding",
+    "cls_token": "prefix_tokens.cls",
     "pos_embedding": "positions",
     **_first_names("fn"),
     **_first_names("attention_or_mlp"),
@@ -52,42 +52,42 @@ VIT_PYTORCH_FIRST_NAMES = {
     "mlp_head.1": "classifier",
 }
 MULTIHEAD_NAMES = {
-    "image_to_embeddings.0.projector": "patch",
-    "image_to_embeddings.0.projector.1": "patch",
-    "image_to_embeddings.1.token": "cls",
+    "image_to_embeddings.0.projector": "patch_embedding",
+    "image_to_embeddings.0.projector.1": "patch_embedding",
+    "image_to_embeddings.1.token": "prefix_tokens.cls",
     "image_to_embeddings.2.position_embeddings": "positions",
-    "transformer.layers.*.normalization": "attention_norm",
-    "transformer.layers.*.attention.in_proj_weight": "qkv.weight",
-    "transformer.layers.*.attention.in_proj_bias": "qkv.bias",
-    "transformer.layers.*.attention.out_proj": "out",
-    "transformer.layers.*.feed_forward.0": "mlp_norm",
-    "transformer.layers.*.feed_forward.1": "mlp_in",
-    "transformer.layers.*.feed_forward.4": "mlp_out",
+    "transformer.layers.*.normalization": "layers.*.attention_norm",
+    "transformer.layers.*.attention.in_proj_weight": "layers.*.attention.qkv.weight",
+    "transformer.layers.*.attention.in_proj_bias": "layers.*.attention.qkv.bias",
+    "transformer.layers.*.attention.out_proj": "layers.*.attention.projection",
+    "transformer.layers.*.feed_forward.0": "layers.*.mlp_norm",
+    "transformer.layers.*.feed_forward.1": "layers.*.mlp.0",
+    "transformer.layers.*.feed_forward.4": "layers.*.mlp.2",
     "transformer.norm": "norm",
     "head": "classifier",
     "head.linear": "classifier",
 }
 SEQUENTIAL_NAMES = {
-    "0.projection.0": "patch",
-    "0.cls_token": "cls",
+    "0.projection.0": "patch_embedding",
+    "0.cls_token": "prefix_tokens.cls",
     "0.positions": "positions",
-    "1.*.0.fn.0": "attention_norm",
-    "1.*.0.fn.1.qkv": "qkv",
-    "1.*.0.fn.1.queries": "query",
-    "1.*.0.fn.1.keys": "key",
-    "1.*.0.fn.1.values": "value",
-    "1.*.0.fn.1.projection": "out",
-    "1.*.1.fn.0": "mlp_norm",
-    "1.*.1.fn.1.0": "mlp_in",
-    "1.*.1.fn.1.3": "mlp_out",
+    "1.*.0.fn.0": "layers.*.attention_norm",
+    "1.*.0.fn.1.qkv": "layers.*.attention.qkv",
+    "1.*.0.fn.1.queries": "layers.*.attention.qkv.query",
+    "1.*.0.fn.1.keys": "layers.*.attention.qkv.key",
+    "1.*.0.fn.1.values": "layers.*.attention.qkv.value",
+    "1.*.0.fn.1.projection": "layers.*.attention.projection",
+    "1.*.1.fn.0": "layers.*.mlp_norm",
+    "1.*.1.fn.1.0": "layers.*.mlp.0",
+    "1.*.1.fn.1.3": "layers.*.mlp.2",
     "2.1": "norm",
     "2.2": "classifier",
 }
 
 
 def vit_pytorch_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
-    if checkpoint.has("out.weight"):
-        heads = OpenFact(usual=max(1, (checkpoint.shape("qkv.weight") or (0,))[0] // 3 // 64))
+    if checkpoint.has("layers.*.attention.projection.weight"):
+        heads = OpenFact(usual=max(1, (checkpoint.shape("layers.*.attention.qkv.weight") or (0,))[0] // 3 // 64))
     else:
         heads = checkpoint.record(
             "heads", 1, "no projection after attention, which this layout has beside several heads"
@@ -109,7 +109,7 @@ def _pooling(checkpoint: MatchedCheckpoint) -> Any:
     In releases with a CLS token of two dimensions, it is empty for mean pooling. Older ones have three dimensions and
     the same tokens for both poolings.
     """
-    shape = checkpoint.shape("cls")
+    shape = checkpoint.shape("prefix_tokens.cls")
     if len(shape) > 2:
         # "mean" meant the mean of all tokens then.
         return OpenFact(usual="cls")
@@ -136,7 +136,7 @@ def sequential_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
         "heads": OpenFact(usual=8),
         "norm_epsilon": 1e-5,
         "attention_scale": 1.0,
-        "scaled_by_width": checkpoint.has("qkv.weight"),
+        "scaled_by_width": checkpoint.has("layers.*.attention.qkv.weight"),
         "position_rule": "fixed",
         "pooling": "mean of all",
         "final_norm": "after pooling",
@@ -145,9 +145,9 @@ def sequential_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
 
 def convert_sequential(canonical_key: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
     """Group queries, keys and values, which alternate, and move the factor after the softmax into ``out``."""
-    if canonical_key in ("qkv.weight", "qkv.bias"):
+    if canonical_key.endswith(("attention.qkv.weight", "attention.qkv.bias")):
         return rearrange(tensor, "(head dim part) ... -> (part head dim) ...", head=facts["heads"], part=3)
-    if canonical_key == "out.weight":
+    if canonical_key.endswith("attention.projection.weight"):
         # This layout scales the weights after the softmax, not the scores, by the width of the token or of a head.
         width = len(tensor)
         return tensor * (width if facts["scaled_by_width"] else max(1, width // facts["heads"])) ** -0.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vitviz.errors.kinds import CheckpointError
-from vitviz.weights.conversion.canonical import Candidate, Family, MatchedCheckpoint, OpenFact, PublishedCheckpoint
+from vitviz.weights.conversion.canonical import Candidate, Family, MatchedCheckpoint, OpenFact, Published
 from vitviz.weights.families import timm
 from vitviz.weights.families.published import by_shape, width
 from vitviz.weights.metadata.normalisations import IMAGENET
@@ -13,14 +13,12 @@ from vitviz.weights.metadata.rules import PreprocessingRule
 
 TRAINING = "used in self-supervised training only"
 
-DINO_NAMES = {key: name for key, name in timm.NAMES.items() if name not in ("classifier", "projection")}
+DINO_NAMES = {key: name for key, name in timm.NAMES.items() if not key.startswith("head")}
 DINOV2_NAMES = {
-    **{key: name for key, name in DINO_NAMES.items() if name not in ("registers", "mlp_in", "mlp_out")},
-    "register_tokens": "registers",
-    "blocks.*.mlp.fc1": "mlp_in",
-    "blocks.*.mlp.fc2": "mlp_out",
-    "blocks.*.mlp.w12": "mlp_in",
-    "blocks.*.mlp.w3": "mlp_out",
+    **{key: name for key, name in DINO_NAMES.items() if key != "reg_token"},
+    "register_tokens": "prefix_tokens.registers",
+    "blocks.*.mlp.w12": "layers.*.mlp.0",
+    "blocks.*.mlp.w3": "layers.*.mlp.2",
     "linear_head": "classifier",
 }
 # DINOv2's option block_chunks, for FSDP, puts the number of a chunk before that of the layer.
@@ -40,12 +38,12 @@ def dino_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
 
 
 def dinov2_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
-    gated = checkpoint.keys.get((0, "mlp_in.weight"), "").endswith("w12.weight")
+    gated = checkpoint.keys.get("layers.0.mlp.0.weight", "").endswith("w12.weight")
     return {
         "heads": OpenFact(),
         "norm_epsilon": 1e-6,
         "activation": "silu" if gated else "gelu",
-        "position_rule": "bicubic antialiased" if checkpoint.has("registers") else "bicubic offset",
+        "position_rule": "bicubic antialiased" if checkpoint.has("prefix_tokens.registers") else "bicubic offset",
         "positioned": (1,),
         "pooling": "cls",
         **_pooling_of_classifier(checkpoint),
@@ -65,11 +63,10 @@ def _pooling_of_classifier(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     )
 
 
-def _published(checkpoint: MatchedCheckpoint) -> list[PublishedCheckpoint]:
+def _published(checkpoint: MatchedCheckpoint) -> Published:
     """DINO's own models of these shapes; else timm's, with timm's way to resize positions."""
-    models = by_shape("DINO")(checkpoint)
     rule = {"position_rule": "bicubic antialiased"}
-    return models or [PublishedCheckpoint(row.name, {**row.facts, **rule}) for row in timm.published(checkpoint)]
+    return by_shape("DINO")(checkpoint) or {name: {**row, **rule} for name, row in timm.published(checkpoint).items()}
 
 
 def _is_training_run(prefix: str, group: str) -> bool:

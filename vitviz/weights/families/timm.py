@@ -2,49 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
 from vitviz.errors.kinds import CheckpointError, UnknownFamilyError
 from vitviz.errors.messages import choices, plain, quote
-from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, OpenFact, PublishedCheckpoint
+from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, OpenFact, Published
 from vitviz.weights.families.timm_architectures import TimmArchitecture, architectures, matching_architectures
 from vitviz.weights.metadata.normalisations import CLIP, HALVES, IMAGENET
 from vitviz.weights.metadata.rules import PreprocessingRule
 from vitviz.weights.metadata.sides import are_sides, both_sides
 
 NAMES = {
-    "patch_embed.proj": "patch",
-    "cls_token": "cls",
-    "dist_token": "distillation",
-    "reg_token": "registers",
+    "patch_embed.proj": "patch_embedding",
+    "cls_token": "prefix_tokens.cls",
+    "dist_token": "prefix_tokens.distillation",
+    "reg_token": "prefix_tokens.registers",
     "pos_embed": "positions",
     "norm_pre": "pre_norm",
-    "blocks.*.norm1": "attention_norm",
-    "blocks.*.attn.qkv": "qkv",
-    "blocks.*.attn.q_norm": "query_norm",
-    "blocks.*.attn.k_norm": "key_norm",
-    "blocks.*.attn.proj": "out",
-    "blocks.*.ls1.gamma": "attention_scale",
-    "blocks.*.gamma_1": "attention_scale",
-    "blocks.*.norm2": "mlp_norm",
-    "blocks.*.mlp.fc1": "mlp_in",
-    "blocks.*.mlp.fc2": "mlp_out",
-    "blocks.*.ls2.gamma": "mlp_scale",
-    "blocks.*.gamma_2": "mlp_scale",
+    "blocks.*.norm1": "layers.*.attention_norm",
+    "blocks.*.attn.qkv": "layers.*.attention.qkv",
+    "blocks.*.attn.q_norm": "layers.*.attention.query_norm",
+    "blocks.*.attn.k_norm": "layers.*.attention.key_norm",
+    "blocks.*.attn.proj": "layers.*.attention.projection",
+    "blocks.*.ls1.gamma": "layers.*.attention.projection.scale",
+    "blocks.*.gamma_1": "layers.*.attention.projection.scale",
+    "blocks.*.norm2": "layers.*.mlp_norm",
+    "blocks.*.mlp.fc1": "layers.*.mlp.0",
+    "blocks.*.mlp.fc2": "layers.*.mlp.2",
+    "blocks.*.ls2.gamma": "layers.*.mlp.2.scale",
+    "blocks.*.gamma_2": "layers.*.mlp.2.scale",
     "norm": "norm",
     "fc_norm": "norm",
-    "pre_logits.fc": "representation",
-    "attn_pool.latent": "pool.probe",
-    "attn_pool.q": "pool.query",
-    "attn_pool.kv": "pool.key_value",
-    "attn_pool.proj": "pool.out",
-    "attn_pool.norm": "pool.norm",
-    "attn_pool.mlp.fc1": "pool.mlp_in",
-    "attn_pool.mlp.fc2": "pool.mlp_out",
+    "pre_logits.fc": "representation.0",
+    "attn_pool.latent": "pooler.probe",
+    "attn_pool.q": "pooler.query",
+    "attn_pool.kv": "pooler.key_value",
+    "attn_pool.proj": "pooler.projection",
+    "attn_pool.norm": "pooler.mlp_norm",
+    "attn_pool.mlp.fc1": "pooler.mlp.0",
+    "attn_pool.mlp.fc2": "pooler.mlp.2",
     "head": "classifier",
-    "head_dist": "distillation_classifier",
+    "head_dist": "classifier.distilled",
 }
 SIGNATURE = ("patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "pos_embed")
 MAE_DECODER = "the decoder with which MAE was pretrained"
@@ -74,7 +73,7 @@ def timm_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     rows = _matching(checkpoint)
     if rows and not any(row.facts for row in rows):
         raise UnknownFamilyError(f"{checkpoint.name}: timm's {rows[0].name}, which is no plain Vision Transformer")
-    gated = checkpoint.shape("mlp_in.weight")[:1] != checkpoint.shape("mlp_out.weight")[1:]
+    gated = checkpoint.shape("layers.*.mlp.0.weight")[:1] != checkpoint.shape("layers.*.mlp.2.weight")[1:]
     return {
         "heads": OpenFact(),
         "norm_epsilon": OpenFact(usual=1e-5 if checkpoint.has("pre_norm.weight") else 1e-6),
@@ -85,12 +84,12 @@ def timm_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     }
 
 
-def published(checkpoint: MatchedCheckpoint) -> list[PublishedCheckpoint]:
+def published(checkpoint: MatchedCheckpoint) -> Published:
     """timm's architectures with these tensors, and with published weights of the same number of classes."""
     classes = (checkpoint.shape("classifier.weight") or (0,))[0]
     rows = [row for row in _matching(checkpoint) if classes in (*row.classes, *[0] * bool(row.classes))]
     unknown = dict.fromkeys(("heads", "norm_epsilon", "activation", "pooling"), "what vitviz does not have")
-    return [PublishedCheckpoint(f"timm's {row.name}", row.facts or unknown) for row in rows]
+    return {f"timm's {row.name}": row.facts or unknown for row in rows}
 
 
 def fitting_architectures(checkpoint: MatchedCheckpoint) -> list[str]:
@@ -128,7 +127,7 @@ def _facts_of(checkpoint: MatchedCheckpoint, row: TimmArchitecture) -> dict[str,
 
     Raises:
         UnknownFamilyError: ``config.json`` states arguments that make another network.
-        CheckpointError: the weights are not those of the architecture.
+        CheckpointError: the weights are not those of the architecture, or their code may have other heads.
     """
     facts, config = {**(row.facts or {})}, checkpoint.config
     cfg, usual = config.get("pretrained_cfg") or config, {"global_pool": GLOBAL_POOLS.get(facts["pooling"])}
@@ -156,62 +155,46 @@ def _facts_of(checkpoint: MatchedCheckpoint, row: TimmArchitecture) -> dict[str,
     if architecture is None:
         checkpoint.record("architecture", _name(checkpoint), "architecture in config.json")
         return facts
-    if checkpoint.shape("patch.weight")[1:2] == (1,):
+    if checkpoint.shape("patch_embedding.weight")[1:2] == (1,):
         # Like the number of classes, that of channels is no part of a name.
         facts["stated"] = {**facts["stated"], "channels": 1}
-    return {**facts, "heads": _settle_heads(checkpoint, facts), "stated_by": f"architecture {architecture}"}
-
-
-def _settle_heads(checkpoint: MatchedCheckpoint, facts: Mapping[str, Any]) -> int:
-    """The heads of the architecture that the user names, or those that the user states for keys of other code.
-
-    Raises:
-        CheckpointError: the architecture alone does not settle them.
-    """
-    usual, stated = facts["heads"], checkpoint.overrides.get("heads")
-    named = f"{checkpoint.name}: timm's {plain(checkpoint.overrides['architecture'])} has {usual} heads"
-    if OWN_PLACES.issuperset(checkpoint.prefix.split(".")):
-        if stated in (None, usual):
-            return int(usual)
-        others = [f"{fact}={facts[fact]!r}" for fact in ("activation", "norm_epsilon", "pooling")]
-        instead = f"heads={stated}, {', '.join(others)} in place of architecture"
-        raise CheckpointError(f"{named}, but heads = {stated} is stated, too; expected one of them: {instead}")
-    if stated is None:
-        place = quote(f"{checkpoint.prefix}…")
-        others_code = f"these keys, {place}, are of other code, which may have others in the same shapes"
+    if "heads" not in checkpoint.overrides and not OWN_PLACES.issuperset(checkpoint.prefix.split(".")):
+        others_code = f"these keys, {quote(f'{checkpoint.prefix}…')}, are of other code, which may have others"
         raise CheckpointError(
-            f"{named}, but {others_code}, as MoCo v3's ViT-S has 12; expected heads=… beside architecture=…"
+            f"{checkpoint.name}: timm's {plain(architecture)} has {facts['heads']} heads, but {others_code} in the "
+            "same shapes, as MoCo v3's ViT-S has 12; expected heads=… beside architecture=…"
         )
-    return int(stated)
+    return {**facts, "stated_by": f"architecture {architecture}"}
 
 
 def _matching(checkpoint: MatchedCheckpoint) -> list[TimmArchitecture]:
-    tensors, prefix = checkpoint.file.groups[checkpoint.group], checkpoint.prefix
+    prefix = checkpoint.prefix
     return matching_architectures(
-        {key[len(prefix) :]: tensor.shape for key, tensor in tensors.items() if key.startswith(prefix)}
+        {key[len(prefix) :]: tensor.shape for key, tensor in checkpoint.tensors.items() if key.startswith(prefix)}
     )
 
 
 def _pooling(checkpoint: MatchedCheckpoint) -> Any:
-    if checkpoint.has("distillation_classifier.weight"):
+    if checkpoint.has("classifier.distilled.weight"):
         return "cls and distillation"
-    if checkpoint.has("pool.probe"):
+    if checkpoint.has("pooler.probe"):
         return "attention"
-    return OpenFact(usual="cls" if checkpoint.has("cls") and _final_norm(checkpoint) != "after pooling" else "mean")
+    pools_cls = checkpoint.has("prefix_tokens.cls") and _final_norm(checkpoint) != "after pooling"
+    return OpenFact(usual="cls" if pools_cls else "mean")
 
 
 def _final_norm(checkpoint: MatchedCheckpoint) -> str:
-    fc_norm = checkpoint.keys.get((None, "norm.weight"), "").endswith("fc_norm.weight")
+    fc_norm = checkpoint.keys.get("norm.weight", "").endswith("fc_norm.weight")
     return "after pooling" if fc_norm else "before pooling" if checkpoint.has("norm.weight") else "none"
 
 
 def _transform(checkpoint: MatchedCheckpoint) -> PreprocessingRule:
     """The likeliest preprocessing of a file without a configuration: by its keys, and timm's models of its shapes."""
-    scale = checkpoint.keys.get((0, "attention_scale"), "")
+    scale = checkpoint.keys.get("layers.0.attention.projection.scale", "")
     if checkpoint.group == "model" or scale.endswith("gamma_1"):
         return PreprocessingRule.convention(IMAGENET, "DeiT's and MAE's evaluation")
     usual = TIMM.default_transform
-    if checkpoint.has("distillation") or scale:
+    if checkpoint.has("prefix_tokens.distillation") or scale:
         usual = PreprocessingRule.convention(IMAGENET, "timm's convention for DeiT and DeiT-III", crop_fraction=0.9)
     elif checkpoint.has("pre_norm.weight"):
         usual = PreprocessingRule.convention(CLIP, "CLIP's preprocessing", crop_fraction=1.0)

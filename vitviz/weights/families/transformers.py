@@ -14,33 +14,33 @@ from vitviz.weights.metadata.sides import both_sides
 TRAINING = "used in pretraining only"
 OUTSIDE = "the decoder of texts, or of masked patches"
 EMBEDDINGS = {
-    "embeddings.patch_embeddings.projection": "patch",
-    "embeddings.cls_token": "cls",
+    "embeddings.patch_embeddings.projection": "patch_embedding",
+    "embeddings.cls_token": "prefix_tokens.cls",
     "embeddings.position_embeddings": "positions",
     "layernorm": "norm",
 }
 LAYERS = {
-    "encoder.layer.*.layernorm_before": "attention_norm",
-    "encoder.layer.*.attention.attention.query": "query",
-    "encoder.layer.*.attention.attention.key": "key",
-    "encoder.layer.*.attention.attention.value": "value",
-    "encoder.layer.*.attention.output.dense": "out",
-    "encoder.layer.*.layernorm_after": "mlp_norm",
-    "encoder.layer.*.intermediate.dense": "mlp_in",
-    "encoder.layer.*.output.dense": "mlp_out",
+    "encoder.layer.*.layernorm_before": "layers.*.attention_norm",
+    "encoder.layer.*.attention.attention.query": "layers.*.attention.qkv.query",
+    "encoder.layer.*.attention.attention.key": "layers.*.attention.qkv.key",
+    "encoder.layer.*.attention.attention.value": "layers.*.attention.qkv.value",
+    "encoder.layer.*.attention.output.dense": "layers.*.attention.projection",
+    "encoder.layer.*.layernorm_after": "layers.*.mlp_norm",
+    "encoder.layer.*.intermediate.dense": "layers.*.mlp.0",
+    "encoder.layer.*.output.dense": "layers.*.mlp.2",
 }
 # Names that version 5 has in memory, and in files that torch saves.
 IN_MEMORY = {
-    "layers.*.layernorm_before": "attention_norm",
-    "layers.*.attention.q_proj": "query",
-    "layers.*.attention.k_proj": "key",
-    "layers.*.attention.v_proj": "value",
-    "layers.*.attention.o_proj": "out",
-    "layers.*.layernorm_after": "mlp_norm",
-    "layers.*.mlp.fc1": "mlp_in",
-    "layers.*.mlp.fc2": "mlp_out",
+    "layers.*.layernorm_before": "layers.*.attention_norm",
+    "layers.*.attention.q_proj": "layers.*.attention.qkv.query",
+    "layers.*.attention.k_proj": "layers.*.attention.qkv.key",
+    "layers.*.attention.v_proj": "layers.*.attention.qkv.value",
+    "layers.*.attention.o_proj": "layers.*.attention.projection",
+    "layers.*.layernorm_after": "layers.*.mlp_norm",
+    "layers.*.mlp.fc1": "layers.*.mlp.0",
+    "layers.*.mlp.fc2": "layers.*.mlp.2",
 }
-NAMES = {**EMBEDDINGS, **LAYERS, **IN_MEMORY, "pooler.dense": "representation", "classifier": "classifier"}
+NAMES = {**EMBEDDINGS, **LAYERS, **IN_MEMORY, "pooler.dense": "representation.0", "classifier": "classifier"}
 PATCH = "embeddings.patch_embeddings.projection.weight"
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu tanh", "gelu_pytorch_tanh": "gelu tanh", "quick_gelu": "quick gelu"}
 
@@ -57,7 +57,7 @@ def vit_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
         usual = {"heads": OpenFact(), "norm_epsilon": OpenFact(1e-12), "activation": OpenFact("gelu")}
         return {**facts, **usual, "image_size": None}
     activation = config.get("hidden_act", "gelu")
-    is_other_pooler = checkpoint.has("representation.weight") and config.get("pooler_act", "tanh") != "tanh"
+    is_other_pooler = checkpoint.has("representation.0.weight") and config.get("pooler_act", "tanh") != "tanh"
     size, patch = both_sides(config.get("image_size", 224)), both_sides(config.get("patch_size", 16))
     if activation not in ACTIVATIONS or is_other_pooler or config.get("pruned_heads") or not size or not patch:
         raise UnknownFamilyError(f"{checkpoint.name}: its config.json describes another ViT than vitviz's own")
