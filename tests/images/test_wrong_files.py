@@ -81,6 +81,7 @@ HTML = b"<!DOCTYPE html>\n<html><body><svg></svg>404</body></html>"
 SVG = b'<?xml version="1.0"?>\n<!-- drawn -->\n<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"/>'
 WRONG = {
     "empty.jpg": (b"", "an empty file"),
+    "blank.png": (b" \n" * 5000, "an empty file"),
     "page.jpg": (HTML, "an HTML page"),
     "bare.png": (b"\xef\xbb\xbf<html></html>", "an HTML page"),
     "drawing.svg": (SVG, "an SVG drawing"),

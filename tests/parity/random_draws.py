@@ -14,13 +14,13 @@ from typing import Any
 
 import hypothesis
 import torch
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from PIL import Image
 
 from tests.parity.case import answer_of_vitviz
 from tests.parity.package_answers import Answer, answer_of, expected_output, whole_patches
 from tests.parity.reference_models import ReferenceModel, restored_state
+from tests.support.long_runs import check_drawn
 from tests.support.reading import read_any
 from vitviz.errors.kinds import VitvizError
 from vitviz.weights.read import Reading
@@ -218,22 +218,13 @@ def draw_many(drawn: Drawn, count: int, seed: int) -> Tally:
     """Up to ``count`` different configurations, the same ones for the same seed."""
     tally, seen = Tally(), set()
 
-    @hypothesis.seed(seed)
-    @settings(
-        max_examples=count,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @hypothesis.given(drawn.strategy)
     def once(draw: Draw) -> None:
         # Hypothesis likes to repeat itself.
         hypothesis.assume(str(draw) not in seen)
         seen.add(str(draw))
         tally.outcomes.append((draw, attempt(draw, drawn.make)))
 
-    once()
+    check_drawn(drawn.strategy, count, once, seed)
     return tally
 
 

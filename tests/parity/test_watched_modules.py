@@ -12,11 +12,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, settings
 from PIL import Image
 
 from tests.parity.both_ways import both_ways, close
@@ -26,7 +24,7 @@ from tests.parity.package_answers import of_timm, of_transformers
 from tests.parity.random_configurations import DRAWN
 from tests.parity.random_draws import Draw, silent
 from tests.reference_packages import timm, torchvision, transformers
-from tests.support.long_runs import SEED
+from tests.support.long_runs import check_drawn
 from tests.support.modules import windows
 from tests.support.reading import read_any
 from vitviz import VitvizError, load
@@ -72,19 +70,7 @@ def test_random_configurations_have_the_same_maps_watched_as_by_vitviz_itself(pa
                 both_ways(watched, own, torch.randn(1, case.channels, config.image_height, config.image_width))
             outcomes.append("compared")
 
-    @hypothesis.seed(SEED)
-    @settings(
-        max_examples=COUNTS[package][many],
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @hypothesis.given(drawn.strategy)
-    def draw_all(draw: Draw) -> None:
-        attempt(draw)
-
-    draw_all()
+    check_drawn(drawn.strategy, COUNTS[package][many], attempt)
     assert outcomes.count("compared") >= LEAST_COMPARED[package][many], outcomes
 
 

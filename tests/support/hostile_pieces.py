@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from PIL import Image, ImageCms
 
-from tests.support.image_files import chunk, encoded, jpeg, oriented_file, quadrants, riff
+from tests.support.image_files import chunk, encoded, jpeg, quadrants, riff
 
 # The picture that most of the files would show if they were intact.
 
@@ -169,10 +169,6 @@ def in_segments(block: bytes) -> list[bytes]:
     return [segment(0xE1, b"Exif\0\0" + block[start : start + 65_000]) for start in range(0, len(block), 65_000)]
 
 
-def upright_jpeg(orientation: int) -> bytes:
-    return oriented_file(np.asarray(PICTURE), orientation, "JPEG", quality=95, subsampling=0)
-
-
 def rotated_jpeg(width: int, height: int) -> bytes:
     data = jpeg(width, height)
     return data[:2] + in_segments(exif(entry(0x0112, 3, 1, 6)))[0] + data[2:]
@@ -316,25 +312,10 @@ def script_gif() -> bytes:
     return b"GIF89a/*" + GIF[8:] + b"*/=1;alert(1)"
 
 
-def fits() -> bytes:
-    cards = ["SIMPLE  =                    T", "BITPIX  =                    8", "NAXIS   =                    2"]
-    cards += ["NAXIS1  =                   32", "NAXIS2  =                   32", "END"]
-    return "".join(card.ljust(80) for card in cards).ljust(2880).encode() + bytes(2880)
-
-
-def photoshop() -> bytes:
-    return b"8BPS" + struct.pack(">H6xHIIHH", 1, 3, 32, 32, 8, 3) + bytes(14) + bytes(3 * 32 * 32)
-
-
-def picture_as(format: str, **options: object) -> Callable[[], bytes]:
-    return lambda: encoded(PICTURE, format, **options)
-
-
 def blank_as(format: str, mode: str, side: int, **options: object) -> Callable[[], bytes]:
     return lambda: encoded(Image.new(mode, (side, side)), format, **options)
 
 
-POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 32 32\n(%pipe%touch executed) (w) file\nshowpage\n"
 ASCII_PIXELS = b"P3\n60000 60000\n255\n" + b"1 2 3 " * 200_000
 HTML = b"<!DOCTYPE html><html><body>" + EXECUTED.encode() + b"</body></html>"
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg" onload="alert(1)"><script>alert(1)</script></svg>'

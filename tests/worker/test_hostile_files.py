@@ -21,6 +21,8 @@ from tests.driver import expect_map, first_view, notice, show_default, upload
 from tests.hostile_files import EITHER, FILES, NAMES, PLACES
 from tests.support.example import ROOT
 from tests.support.hostile_pieces import PICTURE
+from tests.support.long_runs import check_drawn, share_of
+from tests.support.random_files import changed_pictures
 from vitviz import Analysis, Model
 from vitviz.errors.kinds import ImageError
 from vitviz.errors.messages import legible
@@ -36,7 +38,15 @@ GOOD = "good picture.png"
 ONE_OF_EACH = (
     *("zero.jpg", "drawing.jpg", "cut.png", "flipped.jpg", "trailing.gif", "dot.png", "bomb.png", "bomb.jpg"),
     *("nothing in it.png", "largest transparent.png", "canvases.webp", "scans.jpg", "comments.gif", "text bomb.png"),
-    *("fractions.jpg", "loop.tif", "tags.tif", "twelve bits.jpg", "picture and archive.jpg", "pages.tif"),
+    *(
+        "fractions.jpg",
+        "loop.tif",
+        "tags.tif",
+        "profiles.png",
+        "twelve bits.jpg",
+        "picture and archive.jpg",
+        "pages.tif",
+    ),
 )
 EVERY = [name if name in ONE_OF_EACH else pytest.param(name, marks=pytest.mark.long) for name in FILES]
 # A child gets a second of a processor, since it is the limits that end what is hostile. short: either end is right.
@@ -93,6 +103,19 @@ def check_message(message: str, name: str, folder: Path) -> None:
     assert message.isprintable(), message
     assert str(folder) not in message
     assert re.search("expected|at most", message)
+
+
+@pytest.mark.parametrize("count", [7, pytest.param(share_of(5_000), marks=pytest.mark.long)])
+def test_a_picture_after_random_changes_is_a_picture_or_one_message(count: int, tmp_path: Path) -> None:
+    def check(picture: tuple[str, bytes]) -> None:
+        name, content = picture
+        (tmp_path / name).write_bytes(content)
+        found = opened(tmp_path / name)
+        if isinstance(found, str):
+            assert "gave no answer" not in found
+            check_message(found, name, tmp_path)
+
+    check_drawn(changed_pictures(), count, check)
 
 
 @pytest.mark.parametrize("name", PLACES)
