@@ -44,7 +44,6 @@ SECONDS = 120
 # Of one that pools by attention, all methods show maps; the others have the class of the classifier's own token.
 MODELS = {
     "pooled": partial(made, 24, 24, 0, 4, pooling="attention"),
-    "plain": partial(made, 24, 24, 0, 4),
     "module": lambda: load_own(OwnViT("written out", has_bias=True), engine="module"),
 }
 SERVING = {name: [each for each in METHODS if name == "pooled" or each != "pooling_attention"] for name in MODELS}
@@ -56,10 +55,6 @@ QUESTIONS: Mapping[str, tuple[dict[str, dict[str, Any]], str]] = {
             "attention": {"query": [2, 1], "layer": 1, "head": 1, "direction": "column"},
         },
         "from patch (2, 1), about “{best}”; layer 1 of 0–2, head 1, or layers 0 to 2.",
-    ),
-    "plain": (
-        {"relevance": {"target": 2, "start_layer": 1}},
-        "from the CLS token, about “c”; layer 2 of 0–2, mean of 2 heads, or layers 1 to 2.",
     ),
     "module": (
         {"relevance": {"target": 2, "start_layer": 1}},
@@ -77,15 +72,14 @@ DIFFERENCES: Mapping[str, Mapping[str, str]] = {
         "grad_cam": f"layer 1 of 0–2 · {NO_TOKEN}",
         "occlusion": f"the whole network · {NO_TOKEN}",
     },
-    "plain": {
-        "attention": f"layer 2 of 0–2, mean of 2 heads · {NO_CLASS}",
+    "module": {
+        "attention": f"layer 2 of 0–2, mean of 4 heads · {NO_CLASS}",
         "rollout": f"layers 1 to 2 · {NO_CLASS}",
         "attention_flow": f"layers 1 to 2 · {NO_CLASS}",
         "relevance": "layers 1 to 2",
         "legrad": f"layers 1 to 2 · {NO_TOKEN}",
         "grad_cam": f"layer 2 of 0–2 · {NO_TOKEN}",
     },
-    "module": {"attention": f"layer 2 of 0–2, mean of 4 heads · {NO_CLASS}", "relevance": "layers 1 to 2"},
 }
 
 

@@ -17,15 +17,12 @@ from tests.driver import EXPLORER
 from tests.support.device import FOLDER
 from tests.support.device_models import check_many, random_model
 from tests.support.example import EXAMPLE
-from tests.support.long_runs import one_in, share_of
+from tests.support.long_runs import one_in
 from tests.ui.explorer.page_driver import SHAPES, made
 from tests.ui.explorer.test_device import assert_same, drawn, expected
 from tests.ui.explorer.test_device_page import Visit, compare, show
 from tests.ui.explorer.test_device_team import (
-    assert_exact,
     encode,
-    first_layers,
-    noise_pictures,
     numbers,
     strict,
     text,
@@ -217,17 +214,6 @@ def test_a_real_card_that_is_slower_is_refused(gpu_page: Page) -> None:
 @pytest.mark.long
 def test_many_networks_on_a_card_have_the_librarys_numbers(gpu_page: Page) -> None:
     check_many(50, lambda seed: assert_drawn_is_same(gpu_page, random_model(seed), seed))
-
-
-@pytest.mark.parametrize("count", [1, pytest.param(50, marks=pytest.mark.long)])
-def test_pictures_on_a_card_have_the_librarys_numbers(gpu_page: Page, bundled: Model, count: int) -> None:
-    # Two layers of the network are enough for one picture: the others compute as these do.
-    model = bundled if count > 1 else first_layers(bundled, 2)
-    assert open_gpu(gpu_page, model) == (CARD, "")
-    for pixels in noise_pictures(model, count if count == 1 else share_of(count)):
-        [found] = encode(gpu_page, [pixels])
-        assert found["card"] == CARD
-        assert_exact(model, pixels, found)
 
 
 @pytest.mark.parametrize("software", one_in(2, {"refused": False, "allowed": True}))

@@ -18,7 +18,7 @@ import vitviz
 from tests.driver import new_context
 from tests.support.device import FOLDER, KINDS, WASM, Kind
 from tests.support.example import ROOT
-from tests.support.long_runs import one_in, share_of
+from tests.support.long_runs import one_in
 from tests.ui.explorer.page_driver import SHAPES, made
 from vitviz import Model, VisionTransformer, ViTConfig
 from vitviz.ui.explorer import assets
@@ -109,21 +109,12 @@ def prepared(model: Model, paths: list[Path]) -> list[torch.Tensor]:
     return [vitviz.analyze(path, model).prepared.pixels for path in paths]
 
 
-def noise_pictures(model: Model, count: int) -> Iterator[torch.Tensor]:
-    """Inputs of the bundled model: noise of every coarseness."""
-    generator = torch.Generator().manual_seed(5)
-    mean, std = (torch.tensor(each)[:, None, None] for each in (model.preprocessing.mean, model.preprocessing.std))
-    for number in range(count):
-        coarse = torch.rand(1, 3, *(2 + number % 30,) * 2, generator=generator)
-        yield (torch.nn.functional.interpolate(coarse, (112, 112), mode="bilinear") - mean) / std
-
-
 TEAMS = {f"{kind}, {workers}": (kind, workers) for kind in KINDS for workers in (1, 2, 3)}
 
 
 @pytest.mark.parametrize("team", one_in(4, TEAMS))
 def test_two_pictures_have_the_librarys_numbers(strict_page: Page, bundled: Model, team: tuple[Kind, int]) -> None:
-    # Of the first layers: tests/ui/explorer/test_device.py has the numbers of all, and the long run those of a team.
+    # Of the first layers: tests/ui/explorer/test_device.py has the numbers of all.
     model = first_layers(bundled, 2)
     pictures = prepared(model, [ROOT / "assets" / name for name in ("chelsea.jpg", "rocket.jpg")])
     open_device(strict_page, model, *team)
@@ -214,11 +205,3 @@ def test_a_broken_file_is_refused(
         "(file) => openDevice({ file: fromText(file), wasm: {}, script: '' }).catch((error) => error.message)", file
     )
     assert message in found
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
-def test_fifty_pictures_have_the_librarys_numbers(strict_page: Page, bundled: Model, kind: Kind) -> None:
-    open_device(strict_page, bundled, kind, 2)
-    for pixels in noise_pictures(bundled, share_of(50)):
-        assert_exact(bundled, pixels, encode(strict_page, [pixels])[0])
