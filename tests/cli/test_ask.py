@@ -11,6 +11,7 @@ from PIL import Image
 
 import vitviz
 from tests.language.families import make
+from tests.reference_packages import transformers as hf
 from tests.support.example import ROOT
 from vitviz.cli import asking
 from vitviz.cli.command import main
@@ -69,6 +70,31 @@ def test_all_words_are_in_json_and_the_picture_says_how_many_it_shows(
     output = capsys.readouterr()
     assert [word["text"] for word in json.loads(output.out)["words"]] == ["a", "cat", "is"]
     assert len(names) == 2 and names[-1].endswith(": 2 of 3 words") and "words.png: 2 of 3 words" in output.err
+
+
+def test_the_network_computes_in_the_precision_that_is_asked_for(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {}
+    for precision in ("float32", "bfloat16"):
+        module = hf.LlavaForConditionalGeneration.from_pretrained(folder, dtype=precision).eval()
+        model = vitviz.load(module, processor=hf.AutoProcessor.from_pretrained(folder))
+        answer = vitviz.ask(PICTURE, "what is this", model, text="a cat")
+        assert main([*ASK, "--model", str(folder), "--text", "a cat", "--precision", precision, "--json"]) == 0
+        found[precision] = [word["probability"] for word in json.loads(capsys.readouterr().out)["words"]]
+        assert found[precision] == pytest.approx([word.probability for word in answer.words])
+    assert found["float32"] != pytest.approx(found["bfloat16"])
+
+
+def test_the_box_is_that_of_the_maps_and_an_answer_without_words_is_said(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--model", str(folder), "--map", "hiding"]
+    assert main([*ASK, *options, "--text", "a", "--json"]) == 0
+    with Image.open(PICTURE) as picture:
+        assert json.loads(capsys.readouterr().out)["box"] == [0, 0, *picture.size]
+    assert main([*ASK, *options, "--text", "</s>", "-o", str(tmp_path / "words.png")]) == 2
+    assert "'</s>': the answer has no words" in capsys.readouterr().err
 
 
 def test_a_folder_that_transformers_does_not_open_is_one_sentence(

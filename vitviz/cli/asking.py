@@ -9,7 +9,7 @@ from PIL import Image
 
 from vitviz.cli.output import check_output, note, print_json, show
 from vitviz.errors.extras import optional
-from vitviz.errors.kinds import ConfigError
+from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.errors.number_text import percent
 from vitviz.language import ask
 from vitviz.language.notebook import one_scale
@@ -26,6 +26,7 @@ def run(
     question: str,
     model: str,
     device: str,
+    precision: str | None,
     text: str | None,
     map: str,
     tokens: int,
@@ -41,18 +42,22 @@ def run(
     """
     if output is not None:
         check_output(output, image)
-    answer = ask(image, question, _opened(model, device), text=text, max_new_tokens=tokens)
+    answer = ask(image, question, _opened(model, device, precision), text=text, max_new_tokens=tokens)
     words = answer.words[: None if json else MAX_PANELS]
     maps = [getattr(answer, map)(word) for word in words] if output is not None or json else []
     if json:
-        places = zip(words, maps, strict=True)
-        records = [{**vars(word), "description": found.description, "values": found.values} for word, found in places]
-        box = answer.grids[0].box
+        records = [
+            {**vars(word), "description": found.description, "values": found.values}
+            for word, found in zip(words, maps, strict=True)
+        ]
+        box = maps[0].geometry.box if maps else None
         print_json({"image": image, "model": model, "text": answer.text, "box": box, "words": records})
     else:
         show(answer.text)
         show("\n".join(f"  {word.text:<20} {percent(word.probability)}" for word in answer.words))
     if output is not None:
+        if not words:
+            raise MethodError(f"{answer.text!r}: the answer has no words, so that {output} would be empty")
         names = [f"{word.text} ({percent(word.probability)})" for word in words[:MAX_PANELS]]
         part = f": {len(names)} of {len(answer.words)} words" if len(names) < len(answer.words) else ""
         names[-1] += part
@@ -61,11 +66,10 @@ def run(
         note(f"written to {output}{part}")
 
 
-def _opened(folder: str, device: str) -> LanguageModel:
+def _opened(folder: str, device: str, precision: str | None) -> LanguageModel:
     """The model in a folder of transformers, from safetensors, without code of its own."""
     with optional("vitviz ask"):
         from transformers import AutoModelForImageTextToText, AutoProcessor
     with module_errors(f"{folder}: transformers does not open it", ConfigError):
-        module = AutoModelForImageTextToText.from_pretrained(folder, use_safetensors=True).eval().to(device)
-        processor = AutoProcessor.from_pretrained(folder)
-    return load(module, processor=processor)
+        module = AutoModelForImageTextToText.from_pretrained(folder, use_safetensors=True, dtype=precision or "auto")
+        return load(module.eval().to(device), processor=AutoProcessor.from_pretrained(folder))

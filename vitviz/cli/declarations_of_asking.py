@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vitviz.attention.precision import PRECISIONS
 from vitviz.cli.grammar import Command
 from vitviz.cli.options import DEVICE, IMAGE, command, json_of, option
 from vitviz.language.answers import WORD_MAPS
@@ -24,6 +25,12 @@ def ask_command() -> Command:
             help="folder of a generative vision-language model of transformers, or its name on the hub",
         ),
         DEVICE,
+        option(
+            "--precision",
+            choices=PRECISIONS,
+            default=None,
+            help="number format in which the layers compute (default: that of the file)",
+        ),
         option(
             "--map",
             choices=WORD_MAPS,
