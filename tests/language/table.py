@@ -29,7 +29,7 @@ def asked(name: str) -> tuple[Any, Answer]:
 def row(module: Any, answer: Answer) -> str:
     """The row of a family that opens."""
     attention = "cross-attention" if answer.layers[0].is_cross else "self-attention"
-    (rows, columns), tokens = answer.grids[0].shape, len(answer.grids[0].tokens.index)
+    (rows, columns), tokens = answer.attention(0, 0).shape, len(answer.grids[0].index)
     kind = f"{rows} rows of {columns}" if rows * columns == tokens else "of parts that overlap or differ in size"
     return f"| {type(module).__name__} | {attention} | {tokens}: {kind} |"
 

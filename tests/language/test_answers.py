@@ -100,7 +100,7 @@ def test_one_token_stands_for_itself(answer: Answer) -> None:
 
 def test_a_map_has_the_shares_of_the_picture_or_of_everything(answer: Answer) -> None:
     weights = answer.weights("cat", 1)
-    index = answer.grids[0].tokens.index
+    index = answer.grids[0].index
     picture, everything = answer.attention("cat", 1, 2), answer.attention("cat", 1, 2, of="everything")
     assert picture.shape == (4, 4) and float(picture.values.sum()) == pytest.approx(1, abs=1e-6)
     close(everything.values.flatten(), weights[2, index])
@@ -140,10 +140,10 @@ def test_relative_attention_is_divided_by_that_of_another_question(
     model, ask = answer.prompt.model, vitviz.ask
     general = ask(PICTURE, "<image> describe the picture", model, max_new_tokens=2)
     # The question has another length.
-    index = general.grids[0].tokens.index
+    index = general.grids[0].index
     general = replace(general, prompt=replace(general.prompt, question="Describe the picture."))
     read = general.layers[1].weights(0)[2]
-    attention = answer.weights("cat", 1)[2, answer.grids[0].tokens.index]
+    attention = answer.weights("cat", 1)[2, answer.grids[0].index]
     found = answer.attention("cat", 1, 2, relative_to=general)
     close(found.values.flatten(), attention / read[index])
     assert "times that of 'Describe the picture.'" in found.description
@@ -209,7 +209,7 @@ def test_relevance_is_that_of_whole_matrices(made: Any, answer: Answer, against:
     for matrix, gradient in zip(matrices, gradients, strict=True):
         total = total + (matrix * gradient)[0].clamp(min=0).mean(0).detach() @ total
     found = answer.relevance("cat", against=against)
-    close(found.values.flatten(), total[-1, answer.grids[0].tokens.index])
+    close(found.values.flatten(), total[-1, answer.grids[0].index])
     assert found.values.max() > 1e-4
 
 
@@ -242,7 +242,7 @@ def test_another_word_is_compared_in_the_place_of_the_word_at_the_first_token_th
         for matrix, gradient in zip(matrices, gradients, strict=True):
             total = total + (matrix * gradient)[0].clamp(min=0).mean(0).detach() @ total
         found = answer.relevance("cat", against=against)
-        close(found.values.flatten(), total[-1, answer.grids[0].tokens.index])
+        close(found.values.flatten(), total[-1, answer.grids[0].index])
         less = f"(the logit of {answer.tokens[step].text!r} less that of {Letters.texts[other - 20]!r})"
         assert f"Relevance for 'cat' and not {against!r} {less}" in found.description
     with pytest.raises(MethodError, match="against 'cat' in the place of 'cat': no token differs"):
@@ -257,7 +257,7 @@ def test_rollout_is_that_of_whole_matrices(made: Any, answer: Answer) -> None:
     total = torch.eye(matrices[0].shape[-1])
     for matrix in matrices:
         total = (matrix[0].mean(0).detach() + torch.eye(len(total))) / 2 @ total
-    close(answer.rollout("the").values.flatten(), total[-1, answer.grids[0].tokens.index])
+    close(answer.rollout("the").values.flatten(), total[-1, answer.grids[0].index])
 
 
 def test_a_second_pass_keeps_no_call_of_an_encoder_whatever_module_attends() -> None:
@@ -283,14 +283,14 @@ def test_of_a_decoder_with_an_encoder_flows_what_it_reads_there() -> None:
     first, second, below, above = ((each * slope)[0, :, 0].clamp(min=0).mean(0).detach() for each, slope in pairs)
     # In each layer, the one token reads itself, then the picture.
     expected = second + (1 + above) * first
-    close(answer.relevance(0).values.flatten(), expected[answer.grids[0].tokens.index])
+    close(answer.relevance(0).values.flatten(), expected[answer.grids[0].index])
     assert below >= 0
 
 
 def test_a_word_without_patches_has_the_probability_of_the_painted_picture(made: Any, answer: Answer) -> None:
     cells = [(0, 1), (3, 3)]
     painted = np.asarray(PICTURE).copy()
-    left, top, right, bottom = answer.grids[0].box
+    left, top, right, bottom = answer.grids[0].geometry.box
     for row, column in cells:
         y, x = (round(top + (bottom - top) * row / 4), round(left + (right - left) * column / 4))
         y2, x2 = (round(top + (bottom - top) * (row + 1) / 4), round(left + (right - left) * (column + 1) / 4))
@@ -341,7 +341,7 @@ def test_each_of_several_pictures_has_its_own_tokens(made: Any) -> None:
     other = PICTURE.transpose(Image.Transpose.ROTATE_90)
     model = vitviz.load(module, processor=processor)
     answer = vitviz.ask([PICTURE, other], f"<image> {question}", model, max_new_tokens=2)
-    first, second = (set(grid.tokens.index.tolist()) for grid in answer.grids)
+    first, second = (set(grid.index.tolist()) for grid in answer.grids)
     assert len(first) == len(second) == 16 and not first & second
     assert answer.attention(0, picture=1).image.size == (90, 130)
     assert answer.attention(0, picture=-1).description.endswith("on picture 1")
@@ -361,10 +361,18 @@ def test_attention_that_is_written_out_is_that_of_the_kernel(name: str) -> None:
                 answers[0].rollout(0)
     # A decoder that begins with one token attends to that alone.
     written, fused = answers
-    assert written.kinds == fused.kinds and torch.equal(written.grids[0].tokens.index, fused.grids[0].tokens.index)
+    kinds = [[layer.is_cross for layer in each.recorder.layers] for each in answers]
+    assert kinds[0] == kinds[1] and torch.equal(written.grids[0].index, fused.grids[0].index)
     for step in range(3):
         for first, second in zip(written.layers, fused.layers, strict=True):
             close(first.weights(step), second.weights(step))
+
+
+def test_a_cache_of_a_fixed_length_makes_no_difference(made: Any, answer: Answer) -> None:
+    module, processor, question = make("llava")
+    module.generation_config.cache_implementation = "static"
+    found = vitviz.ask(PICTURE, question, vitviz.load(module, processor=processor), text=TEXT)
+    close(found.weights("cat", 1), answer.weights("cat", 1))
 
 
 def test_a_model_that_writes_is_one_with_a_processor(made: Any) -> None:

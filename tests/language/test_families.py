@@ -44,25 +44,14 @@ def test_attention_is_that_of_eager_and_places_are_those_of_repainted_squares(na
     assert found == plain.sequences[0, -WORDS:].tolist() == eager.sequences[0, -WORDS:].tolist()
     is_cross = answer.layers[0].is_cross
     steps = (is_cross and getattr(eager, "cross_attentions", None)) or eager.attentions
-    check_all_tokens(answer, steps, is_cross)
     for step in range(WORDS):
         matrices = [each for each in steps[step] if not is_cross or each.shape[-1] == answer.layers[0].prompt]
-        for layer, matrix in zip(answer.layers, matrices, strict=True):
-            weights = layer.weights(step)
-            # What a sliding window has dropped may stand there as zeros.
-            assert matrix.shape[-1] >= weights.shape[-1]
+        for number, (layer, matrix) in enumerate(zip(answer.layers, matrices, strict=True)):
             # Another head would be noticed.
             assert matrix[0, :, -1].std(0).max() > 1e-3
-            close(weights, matrix[0, :, -1, -weights.shape[-1] :])
-
-
-def check_all_tokens(answer: Answer, steps: Any, is_cross: bool) -> None:
-    """The attention to all tokens, of which a sliding window has dropped the first ones."""
-    for step in range(0 if is_cross else WORDS):
-        for number, matrix in enumerate(steps[step]):
-            expected = matrix[0, :, -1]
-            dropped = steps[0][number].shape[-1] + step - expected.shape[-1]
-            close(answer.weights(answer.tokens[step], number), F.pad(expected, (dropped, 0)))
+            # A sliding window has dropped the first tokens, or has zeros in their place.
+            dropped = 0 if is_cross else layer.prompt + step - matrix.shape[-1]
+            close(answer.weights(answer.tokens[step], number), F.pad(matrix[0, :, -1], (dropped, 0)))
 
 
 class Local(TorchFunctionMode):
@@ -85,7 +74,7 @@ class Local(TorchFunctionMode):
 def check_places(module: Any, answer: Answer) -> None:
     """Repaint squares of the picture: exactly the tokens change that stand for a part which a square touches."""
     grid, random = answer.grids[0], np.random.default_rng(1)
-    left, top, right, bottom = grid.tokens.boxes.T
+    left, top, right, bottom = grid.boxes.T
     counts = []
 
     class Count(TorchFunctionMode):
@@ -101,7 +90,7 @@ def check_places(module: Any, answer: Answer) -> None:
     first = len(counts) - layers
     if first < 0:
         # Of attention that the decoder writes by hand, the keys are not seen here.
-        assert answer.grids[0].shape == (4, 4)
+        assert answer.attention(0, 0).shape == (4, 4)
         return
     if is_cross:
         first += next(place for place, keys in enumerate(counts[first:]) if keys == answer.layers[0].prompt)
@@ -110,7 +99,7 @@ def check_places(module: Any, answer: Answer) -> None:
         inputs = answer.prompt.inputs([Image.fromarray(pixels)])
         with torch.no_grad(), Local(first) as local:
             module.generate(**inputs, max_new_tokens=1, do_sample=False)
-        return local.keys[grid.tokens.index]
+        return local.keys[grid.index]
 
     reference, hits = keys(PIXELS), 0
     for _ in range(SQUARES):

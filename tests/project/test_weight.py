@@ -20,7 +20,7 @@ MOST = {
     "evaluation": 710,
     "features": 280,
     "images": 990,
-    "language": 710,
+    "language": 640,
     "metrics": 250,
     "models": 2610,
     "system": 140,

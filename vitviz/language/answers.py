@@ -10,7 +10,6 @@ from itertools import product
 from typing import Any, Literal, overload
 
 import torch
-from PIL import Image
 
 from vitviz.attention.token_map import TokenMap
 from vitviz.errors.arguments import instance, integer, named_arguments, pairs
@@ -26,12 +25,13 @@ from vitviz.language.notebook import cell_html
 from vitviz.language.passes import flow
 from vitviz.language.prompts import Prompt
 from vitviz.language.reading import Reading, rank_heads
-from vitviz.language.record import Layer
+from vitviz.language.record import Layer, Recorder
 from vitviz.language.text import Token, Word, find_word, place_of, token_text
 from vitviz.models.watched.replay import TOLERANCES
 from vitviz.models.watched.state import dtype_of
 from vitviz.progress import Progress, shown_bar
 from vitviz.visualization.heatmaps import Heatmap
+from vitviz.visualization.maps import whole_picture
 
 Whole = Literal["picture", "everything"]
 WHOLES: tuple[Whole, ...] = ("picture", "everything")
@@ -54,10 +54,8 @@ class Answer(AttributeAdvice):
         prompt: pictures and question.
         tokens: that it wrote.
         words: that these make.
-        layers: the attention of the layers that read the picture.
+        recorder: the attention of all layers.
         grids: of each picture.
-        kinds: for each of the decoder's calls of attention in a step, whether it reads an encoder's tokens.
-        skipped: number of the calls before them in the first step.
 
     >>> answer = vitviz.ask("cat.jpg", "what is this", writer)
     >>> answer.attention(0).values.shape
@@ -67,10 +65,13 @@ class Answer(AttributeAdvice):
     prompt: Prompt = field(repr=False)
     tokens: tuple[Token, ...] = field(repr=False)
     words: tuple[Word, ...] = field(repr=False)
-    layers: tuple[Layer, ...] = field(repr=False)
+    recorder: Recorder = field(repr=False)
     grids: tuple[PictureGrid, ...] = field(repr=False)
-    kinds: tuple[bool, ...] = field(repr=False)
-    skipped: int = field(repr=False)
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The attention of the layers that read the picture."""
+        return self.recorder.reading
 
     @property
     def text(self) -> str:
@@ -99,9 +100,8 @@ class Answer(AttributeAdvice):
             QueryError: there is no such word or layer.
         """
         found, steps = self.layers[self._layer(layer)], self._word(word).steps
-        rows = [torch.nn.functional.pad(found.weights(step), (found.offset(step), 0)) for step in steps]
         # Later tokens did not exist yet.
-        return torch.nn.utils.rnn.pad_sequence([row.T for row in rows]).mean(1).T.cpu()
+        return torch.nn.utils.rnn.pad_sequence([found.weights(step).T for step in steps]).mean(1).T.cpu()
 
     @named_arguments(QueryError)
     def shares(self, word: AnyWord) -> torch.Tensor:
@@ -158,7 +158,8 @@ class Answer(AttributeAdvice):
             ConfigError: ``relative_to`` is no answer.
             MethodError: ``of`` is none of these, or the other answer is about other pictures or of another network.
         """
-        found, whole, grid, why = self._word(word), one_of("of", of, WHOLES), self.grids[self._picture(picture)], ""
+        found, grid, why = self._word(word), self.grids[self._picture(picture)], ""
+        one_of("of", of, WHOLES)
         if layer is None:
             if head is not None:
                 raise MethodError(f"head = {describe(head)}: of which layer? expected layer=…, too")
@@ -173,20 +174,20 @@ class Answer(AttributeAdvice):
         layer = self._layer(layer)
         heads = slice(None) if head is None else [place_of("head", head, self.layers[layer].heads, "this layer has")]
         which = f"layer {layer}, " + ("mean of all heads" if isinstance(heads, slice) else f"head {heads[0]}") + why
-        row = self.weights(word, layer)[heads][:, grid.tokens.index].mean(0)
-        cells, share = grid.cells(row), float(row.sum())
+        cells = grid.cells(self.weights(word, layer)[heads].mean(0))
+        share = float(cells.sum())
         unit, quantity = "shares of all that it read", "share of the attention"
         if relative_to is not None:
             general = instance("relative_to", relative_to, Answer, "vitviz.ask(…)")
-            if whole != "picture":
-                raise MethodError(f"relative_to: of={whole!r} is for maps that are not divided; expected one of both")
+            if of != "picture":
+                raise MethodError(f"relative_to: of={of!r} is for maps that are not divided; expected one of both")
             if general.prompt.model is not self.prompt.model or general.prompt.pictures != self.prompt.pictures:
                 raise MethodError("relative_to: an answer about other pictures or of another network")
-            index = general.grids[picture].tokens.index
-            other = general.weights(general.tokens[0], layer)[heads][:, index].mean(0)
-            cells = cells / grid.cells(other.clamp(min=LEAST_SHARE / general.layers[layer].prompt)).clamp(min=1e-30)
+            even = len(grid.index) / cells.numel() / general.layers[layer].prompt
+            others = general.attention(general.tokens[0], layer, head, picture=picture, of="everything").values
+            cells = cells / others.clamp(min=LEAST_SHARE * even)
             unit, quantity = f"times that of {quote(general.prompt.question)}", "relative attention"
-        elif whole == "picture":
+        elif of == "picture":
             cells, unit = cells / max(share, 1e-30), "shares of what lies on the picture"
         shown = "the picture" if len(self.grids) == 1 else f"picture {picture % len(self.grids)}"
         return grid.heatmap(
@@ -292,45 +293,39 @@ class Answer(AttributeAdvice):
             MethodError: the word is not as probable again with the whole picture.
         """
         found, number = self._word(word), self._picture(picture)
-        self._check(found, self._whole)
+        grid, steps = self.grids[number].geometry, list(found.steps)
+        whole = self._without(number, grid, ())
+        self._check(found, whole)
         if patches is not None:
-            grid, cells = self.grids[number], tuple(pairs("patches", patches, "row and column", QueryError))
-            return float(self._without(number, grid.shape, grid.box, cells)[list(found.steps)].sum().exp())
+            cells = tuple(pairs("patches", patches, "row and column", QueryError))
+            return float(self._without(number, grid, cells)[0, steps].sum().exp())
         image, count = self.prompt.pictures[number], integer("squares", squares, 1, MethodError)
         rows, columns = (max(1, round(count * side / max(image.size))) for side in reversed(image.size))
-        box, falls = (0.0, 0.0, float(image.width), float(image.height)), list[torch.Tensor]()
+        _, geometry = whole_picture(image, (rows, columns))
+        falls = list[torch.Tensor]()
         with shown_bar("hiding squares", rows * columns) as report:
             for cell in product(range(rows), range(columns)):
-                falls.append(self._whole[0] - self._without(number, (rows, columns), box, (cell,)))
+                falls.append(whole[0] - self._without(number, geometry, (cell,))[0])
                 report(Progress(len(falls), rows * columns))
-        bits = torch.stack(falls)[:, list(found.steps)].sum(1).unflatten(0, (rows, columns)) / math.log(2)
+        bits = torch.stack(falls)[:, steps].sum(1).unflatten(0, (rows, columns)) / math.log(2)
         text = (
             f"Hiding each of {rows} × {columns} squares: bits by which {found.text!r} becomes less probable; values "
             "below 0 are of squares without which it is likelier"
         )
-        token_map = TokenMap(bits, {}, "bits", text, (-math.inf, math.inf), signed=True)
-        return Heatmap(token_map, image, Geometry(*image.size, box, rows, columns))
+        return Heatmap(TokenMap(bits, {}, "bits", text, (-math.inf, math.inf), signed=True), image, geometry)
 
     @cached_property
     def _without(self) -> Callable[..., torch.Tensor]:
-        """``"step"``, the logarithm of each token's probability without cells of a grid on a picture; kept."""
+        """What the network says of its tokens without cells of a grid on a picture, as :meth:`_likely`; kept."""
 
         @cache
-        def measure(picture: int, shape: Any, box: Any, cells: Any) -> torch.Tensor:
+        def measure(picture: int, geometry: Geometry, cells: tuple[tuple[int, int], ...]) -> torch.Tensor:
             pictures = list(self.prompt.pictures)
-            pictures[picture] = painted(pictures[picture], shape, box, cells)
-            return self._again(pictures)[0]
+            pictures[picture] = painted(pictures[picture], geometry, cells)
+            ids = [token.number for token in self.tokens]
+            return self._likely(generate(self.prompt, self.prompt.inputs(pictures), 0, ids)[1])
 
         return measure
-
-    @cached_property
-    def _whole(self) -> torch.Tensor:
-        return self._again(self.prompt.pictures)
-
-    def _again(self, pictures: Sequence[Image.Image]) -> torch.Tensor:
-        """What the network says of its tokens with other pictures, as :meth:`_likely`."""
-        prompt, ids = self.prompt, [token.number for token in self.tokens]
-        return self._likely(generate(prompt.model.module, prompt.moved(prompt.inputs(pictures)), 0, ids).logits)
 
     def _likely(self, logits: torch.Tensor) -> torch.Tensor:
         """``"2 step"``: the logarithm of each token's probability, and the largest logit."""
@@ -342,10 +337,9 @@ class Answer(AttributeAdvice):
         self, word: Word, asked: dict[int, dict[int, float]], quantity: str, picture: int, description: str
     ) -> Heatmap:
         grid, ids = self.grids[self._picture(picture)], [token.number for token in self.tokens[: word.steps[-1] + 1]]
-        inputs, module = self.prompt.moved(self.prompt.inputs()), self.prompt.model.module
-        values, logits = flow(module, inputs, ids, self.kinds, self.skipped, asked, quantity == "relevance")
+        values, logits = flow(self.prompt, ids, self.recorder, asked)
         self._check(word, self._likely(logits))
-        return grid.heatmap(grid.cells(values[grid.tokens.index]), quantity, description)
+        return grid.heatmap(grid.cells(values), quantity, description)
 
     def _check(self, word: Word, said: torch.Tensor) -> None:
         """Refuse a second pass that says another probability of a word, ``"2 step"`` as of :meth:`_likely`."""
@@ -364,7 +358,7 @@ class Answer(AttributeAdvice):
     @property
     def _index(self) -> torch.Tensor:
         """Numbers of the tokens of all pictures."""
-        return torch.cat([grid.tokens.index for grid in self.grids])
+        return torch.cat([grid.index for grid in self.grids])
 
     def _word(self, word: AnyWord) -> Word:
         """A word by its place or its text, or itself; or a token."""

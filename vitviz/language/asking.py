@@ -14,8 +14,7 @@ from vitviz.images.opening import open_image
 from vitviz.images.sources import ImageSource
 from vitviz.language.answers import Answer
 from vitviz.language.coordinates import PictureInputs
-from vitviz.language.generation import Generation, generate
-from vitviz.language.maps import PictureGrid
+from vitviz.language.generation import generate
 from vitviz.language.places import measure_places
 from vitviz.language.prompts import Prompt, Question
 from vitviz.language.record import MAX_QUERIES, Recorder
@@ -73,43 +72,38 @@ def ask(
     if not images:
         raise MethodError("image: an empty list found; expected a picture, or a list of one or more")
     prompt = Prompt.of(model, [open_image(each) for each in images], question)
-    ids = None if text is None else model.ids(text)
+    given = None if text is None else model.ids(text)
     with observation_errors(model.name):
         inputs = PictureInputs.of(prompt)
-        generation, recorder = _record(prompt, inputs, limit, ids)
-        layers = tuple(each for each in recorder.layers if each.is_cross) or tuple(recorder.layers)
-        first = recorder.first_calls - len(recorder.layers) + recorder.layers.index(layers[0])
-        places = measure_places(prompt, inputs, first)
-    tokens = tokens_of(generation, model.tokenizer)
-    grids = tuple(PictureGrid(*each) for each in zip(prompt.pictures, places, strict=True))
-    kinds = tuple(each.is_cross for each in recorder.layers)
-    skipped = recorder.first_calls - len(kinds)
-    return Answer(prompt, tokens, words_of(tokens, model.tokenizer), layers, grids, kinds, skipped)
+        ids, logits, recorder = _record(prompt, inputs, limit, given)
+        first = recorder.skipped + recorder.layers.index(recorder.reading[0])
+        grids = measure_places(prompt, inputs, first)
+    tokens = tokens_of(ids, logits, model.tokenizer)
+    return Answer(prompt, tokens, words_of(tokens, model.tokenizer), recorder, grids)
 
 
 def _record(
     prompt: Prompt, inputs: PictureInputs, limit: int, ids: Sequence[int] | None
-) -> tuple[Generation, Recorder]:
-    """What the network writes, and its attention."""
-    module: Any = prompt.model.module
-    given = prompt.moved(inputs.inputs(inputs.flat))
+) -> tuple[Sequence[int], torch.Tensor, Recorder]:
+    """What the network writes, the logits of each step, and its attention."""
+    config: Any = prompt.model.module.config
 
-    def run(ids: Sequence[int] | None) -> tuple[Generation, Recorder]:
-        recorder = Recorder(MAX_QUERIES if module.config.is_encoder_decoder else 1)
+    def run(ids: Sequence[int] | None) -> tuple[Sequence[int], torch.Tensor, Recorder]:
+        recorder = Recorder(MAX_QUERIES if config.is_encoder_decoder else 1)
         with attention_calls(recorder.add, slice(-MAX_QUERIES, None)):
-            return generate(module, given, limit, ids, recorder.end_step), recorder
+            return *generate(prompt, inputs.inputs(inputs.flat), limit, ids, recorder.end_step), recorder
 
-    generation, recorder = run(ids)
-    if len(generation.ids) == 1:
+    ids, logits, recorder = run(ids)
+    if len(ids) == 1:
         # Which calls are the decoder's is known by the second step.
-        again, recorder = run(generation.ids * 2)
-        generation = Generation(generation.ids, again.logits[:1])
+        _, again, recorder = run([*ids, *ids])
+        logits = again[:1]
     # Layers that pass on what they read in another way are no calls; cross-attention is a second one.
-    text, calls = module.config.get_text_config(decoder=True), len(recorder.layers)
+    text, calls = config.get_text_config(decoder=True), len(recorder.layers)
     layers: int = getattr(text, "decoder_layers", 0) or getattr(text, "num_hidden_layers", calls)
     if calls not in (layers, 2 * layers):
         raise ConfigError(
             f"attention was seen in {calls} places of its {layers} layers: the others pass on what they read in "
             "another way; expected one that decodes with attention alone"
         )
-    return generation, recorder
+    return ids, logits, recorder

@@ -26,11 +26,11 @@ NONLINEAR = 0.02
 
 @dataclass(frozen=True, eq=False)
 class PictureInputs:
-    """The inputs of a network that are of a picture, as one row of numbers.
+    """The inputs of a network that may be of a picture, as one row of numbers.
 
     Args:
         structure, leaves: of all inputs, by :mod:`torch.utils._pytree`.
-        places: of those of the leaves that are of a picture.
+        places: of the leaves with floating-point numbers.
     """
 
     structure: Any
@@ -39,40 +39,30 @@ class PictureInputs:
 
     @classmethod
     def of(cls, prompt: Prompt) -> PictureInputs:
-        """The inputs of a prompt: those of a picture differ between black and white.
-
-        Raises:
-            ConfigError: there is none.
-        """
+        """The inputs of a prompt."""
         leaves, structure = tree_flatten(prompt.inputs())
-        plain = [[Image.new("RGB", each.size, (level,) * 3) for each in prompt.pictures] for level in (0, 255)]
-        black, white = (tree_flatten(prompt.inputs(pictures))[0] for pictures in plain)
-        numbers = [place for place, leaf in enumerate(leaves) if torch.is_tensor(leaf) and leaf.is_floating_point()]
-        places = tuple(each for each in numbers if not torch.equal(black[each], white[each]))
-        if not places:
-            raise ConfigError("its inputs are the same for black and for white: it is shown no picture")
-        return cls(structure, tuple(leaves), places)
+        numbers = (place for place, leaf in enumerate(leaves) if torch.is_tensor(leaf) and leaf.is_floating_point())
+        return cls(structure, tuple(leaves), tuple(numbers))
 
     @property
     def sample(self) -> slice:
         """The numbers whose places are measured: by an odd step, so that they are of all columns of a patch."""
-        size = sum(self.leaves[place].numel() for place in self.places)
+        size = len(self.flat)
         return slice(None, None, 2 * (size // (2 * MAX_NUMBERS) + (size > MAX_NUMBERS)) + 1)
 
     @property
     def flat(self) -> torch.Tensor:
-        """``"number"``, of all inputs of a picture."""
+        """``"number"``, of all places."""
         return self.read(self.leaves)
 
     def read(self, leaves: Sequence[Any]) -> torch.Tensor:
         return torch.cat([leaves[place].flatten() for place in self.places])
 
     def inputs(self, flat: torch.Tensor) -> dict[str, Any]:
-        """All inputs, with others of a picture."""
-        leaves, start = list(self.leaves), 0
-        for place in self.places:
-            size = leaves[place].numel()
-            leaves[place], start = flat[start : start + size].view(leaves[place].shape), start + size
+        """All inputs, with other numbers."""
+        leaves, parts = list(self.leaves), flat.split([self.leaves[place].numel() for place in self.places])
+        for place, part in zip(self.places, parts, strict=True):
+            leaves[place] = part.view(leaves[place].shape)
         return dict(tree_unflatten(leaves, self.structure))
 
 
@@ -86,7 +76,7 @@ def measure_coordinates(
         another one; each ``"number"``.
 
     Raises:
-        ConfigError: the processor does more than to resize, cut and scale.
+        ConfigError: the input does not show the picture, or the processor does more than to resize, cut and scale.
     """
     width, height = prompt.pictures[picture].size
 
@@ -99,6 +89,8 @@ def measure_coordinates(
     black = read(np.zeros((1, 1)))
     reach = read(np.full((1, 1), 255.0)).sub_(black)
     is_painted = reach.abs() > MIN_CHANGE
+    if not bool(is_painted.any()):
+        raise ConfigError("its inputs are the same for black and for white: it is shown no picture")
     reach[~is_painted] = 1
     # In place, since an input may have millions of numbers.
     grey = read(np.full((1, 1), 128.0)).sub_(black).div_(reach).sub_(128 / 255).abs_()

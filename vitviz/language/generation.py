@@ -5,43 +5,34 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 
-
-@dataclass(frozen=True)
-class Generation:
-    """What a network wrote.
-
-    Args:
-        ids: numbers of the tokens.
-        logits: ``"step token"``, as the network computed them, before any rules of writing.
-    """
-
-    ids: tuple[int, ...]
-    logits: torch.Tensor
+from vitviz.language.prompts import Prompt
 
 
 def generate(
-    module: nn.Module,
+    prompt: Prompt,
     inputs: Mapping[str, Any],
-    tokens: int,
+    limit: int = 0,
     ids: Sequence[int] | None = None,
     on_step: Callable[[], Any] = lambda: None,
     needs_gradients: bool = False,
-) -> Generation:
+) -> tuple[tuple[int, ...], torch.Tensor]:
     """Let a network write.
 
     Args:
-        module: of transformers.
-        inputs: as its processor makes them.
-        tokens: the most tokens to write.
+        prompt: with the network.
+        inputs: as :meth:`Prompt.inputs` makes them.
+        limit: the most tokens to write.
         ids: numbers of the tokens that it has to write; None for those that it prefers.
         on_step: called after the calls of each step.
         needs_gradients: whether the logits keep what their gradients need.
+
+    Returns:
+        Numbers of the tokens, and ``"step token"``, the logits as the network computed them, before any rules of
+        writing.
     """
     given = iter(ids or ())
 
@@ -51,17 +42,20 @@ def generate(
             return scores
         return torch.full_like(scores, -torch.inf).index_fill_(1, input_ids.new_tensor([next(given)]), 0)
 
-    own: Any = getattr(type(module), "generate")  # noqa: B009
+    module: Any = prompt.model.module
+    own = type(module).generate
     # Below its decorators, of which one is no_grad.
     function = inspect.unwrap(own) if needs_gradients else own
     with nullcontext() if needs_gradients else torch.no_grad():
         result = function(
             module,
-            **inputs,
-            max_new_tokens=tokens if ids is None else len(ids),
+            **prompt.moved(inputs),
+            max_new_tokens=limit if ids is None else len(ids),
             do_sample=False,
             num_beams=1,
             use_cache=True,
+            # A static one has keys of tokens that are not written yet.
+            cache_implementation="dynamic",
             logits_processor=[choose],
             output_logits=True,
             return_dict_in_generate=True,
@@ -69,4 +63,4 @@ def generate(
             **({} if ids is None else {"eos_token_id": None}),
         )
     logits = torch.cat([each[:1].float() for each in result.logits])
-    return Generation(tuple(result.sequences[0, -len(logits) :].tolist()), logits)
+    return tuple(result.sequences[0, -len(logits) :].tolist()), logits

@@ -13,9 +13,10 @@ import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
 from vitviz.attention.precision import precise
-from vitviz.attention.softmax import attention_weights
 from vitviz.errors.kinds import MethodError
 from vitviz.language.generation import generate
+from vitviz.language.prompts import Prompt
+from vitviz.language.record import Recorder, call_weights
 from vitviz.models.watched.reader import fused_call
 
 # The most numbers of attention that are computed at once.
@@ -50,14 +51,9 @@ class KeptCalls(TorchFunctionMode):
         return output
 
 
+@torch.no_grad()
 def flow(
-    module: Any,
-    inputs: Mapping[str, Any],
-    ids: Sequence[int],
-    kinds: Sequence[bool],
-    skipped: int,
-    asked: Mapping[int, Mapping[int, float]],
-    is_relevance: bool,
+    prompt: Prompt, ids: Sequence[int], recorder: Recorder, asked: Mapping[int, Mapping[int, float]]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What flows to the tokens that are asked for, from each token that the layers read, and the logits of the pass.
 
@@ -68,12 +64,11 @@ def flow(
     gradient of a call's output times its values. Of a decoder that reads an encoder's tokens, what flows from these.
 
     Args:
-        module, inputs: as :func:`generate` takes them.
+        prompt: pictures and question.
         ids: numbers of the tokens to write.
-        kinds: for each of the decoder's calls in a step, whether it reads an encoder's tokens.
-        skipped: number of calls before them.
-        asked: for each step that is asked for, the factors of logits in the score y, by number of the token.
-        is_relevance: relevance in place of rollout.
+        recorder: of the first pass.
+        asked: for each step that is asked for, the factors of logits in the score y, by number of the token; without
+            any, it is rollout in place of relevance.
 
     Returns:
         ``"token"`` and ``"step logit"``.
@@ -81,63 +76,57 @@ def flow(
     Raises:
         MethodError: the decoder's attention is not that of torch's kernel.
     """
-    kept = KeptCalls(skipped, is_relevance)
+    layers, is_relevance = recorder.layers, any(asked.values())
+    kept = KeptCalls(recorder.skipped, is_relevance)
     with torch.no_grad(), kept:
-        logits = generate(module, inputs, 0, ids, lambda: kept.steps.append([]), is_relevance).logits
+        _, logits = generate(prompt, prompt.inputs(), 0, ids, lambda: kept.steps.append([]), is_relevance)
     steps = kept.steps[:-1]
-    if any(len(calls) != len(kinds) for calls in steps):
+    if any(len(calls) != len(layers) for calls in steps):
         raise MethodError(
             "rollout and relevance need attention by torch's kernel: expected a module that was opened with "
             "attn_implementation='sdpa'"
         )
-    outputs, gradients = [output for calls in steps for _, output in calls], list[torch.Tensor | None]()
     if is_relevance:
-        with torch.enable_grad():
-            score = torch.stack(
-                [factor * logits[step, token] for step, each in asked.items() for token, factor in each.items()]
-            ).sum()
-        gradients += torch.autograd.grad(score, outputs, allow_unused=True)
-    prompt = steps[0][kinds.index(False)][0]["key"].shape[-2]
-    row = torch.zeros(prompt + len(steps) - 1, device=outputs[0].device)
-    row[[prompt - 1 + step for step in asked]] = 1 / len(asked)
-    share, crossed = (1.0, None) if is_relevance else (0.5, None)
-    for number in reversed(range(len(kinds))):
+        factors = torch.zeros_like(logits)
+        for step, each in asked.items():
+            factors[step, list(each)] = factors.new_tensor(list(each.values()))
+        logits.backward(factors, inputs=[output for calls in steps for _, output in calls])
+    own = next(layer.prompt for layer in layers if not layer.is_cross)
+    row, share = torch.zeros(own + len(steps) - 1, device=logits.device), 1.0 if is_relevance else 0.5
+    row[[own - 1 + step for step in asked]] = 1 / len(asked)
+    crossed = torch.zeros((), device=logits.device)
+    for number, layer in reversed([*enumerate(layers)]):
         read = torch.zeros_like(row)
         for step, calls in enumerate(steps):
-            first, count = (0, prompt) if step == 0 else (prompt + step - 1, 1)
-            gradient = gradients[step * len(kinds) + number] if is_relevance else None
-            if is_relevance and gradient is None:
-                continue
-            for rows, weights in _mean_weights(*calls[number], count, gradient):
+            first, count = (0, own) if step == 0 else (own + step - 1, 1)
+            for rows, weights in _mean_weights(*calls[number], count, is_relevance):
                 added = row[first + rows.start : first + rows.stop] @ weights
-                if kinds[number]:
-                    crossed = share * added if crossed is None else crossed + share * added
+                if layer.is_cross:
+                    crossed = crossed + share * added
                 else:
-                    end = first + count
-                    read[end - len(added) : end] += added
-        row = share * row if not is_relevance and kinds[number] else row
-        row = row if kinds[number] else share * (row + read)
-    return (row if crossed is None else crossed).cpu(), logits.detach()
+                    # A sliding window has dropped the first tokens.
+                    read[first + count - len(added) : first + count] += added
+        row = share * (row + read)
+    return (crossed if crossed.ndim else row).cpu(), logits.detach()
 
 
 def _mean_weights(
-    given: Mapping[str, Any], output: torch.Tensor, count: int, gradient: torch.Tensor | None
+    given: Mapping[str, Any], output: torch.Tensor, count: int, is_relevance: bool
 ) -> Iterator[tuple[slice, torch.Tensor]]:
     """The mean over heads of the attention, or of its positive product with its gradient, ``"query key"`` in parts."""
-    tensors = {name: given.get(name) for name in ("query", "attn_mask")} | {"output": output, "gradient": gradient}
+    tensors = {name: given.get(name) for name in ("query", "attn_mask")} | {"output": output, "gradient": output.grad}
+    if is_relevance and output.grad is None:
+        return
     if count == 1:
         # The heads of a group may stand in place of queries.
-        tensors |= {name: each.flatten(1, 2)[:, :, None] for name, each in tensors.items() if each is not None}
-    call = {**given, "query": tensors["query"], "attn_mask": tensors["attn_mask"]}
-    call = {name: each.detach() if isinstance(each, torch.Tensor) else each for name, each in call.items()}
-    heads, keys = call["query"].shape[1], call["key"].shape[-2]
-    size = max(1, MAX_NUMBERS // (heads * keys))
+        tensors = {name: each if each is None else each.flatten(1, 2)[:, :, None] for name, each in tensors.items()}
+    call: dict[str, Any] = {**given, **tensors}
+    size = max(1, MAX_NUMBERS // (call["query"].shape[1] * call["key"].shape[-2]))
     for start in range(0, count, size):
         rows = slice(start, min(count, start + size))
-        part = fused_call(call, (tensors["output"].detach(), output.new_zeros(0)), rows)  # type: ignore[union-attr]
-        bias = None if part.bias is None else precise(part.bias).expand(*part.queries.shape[:-1], keys)[0]
-        weights = attention_weights(precise(part.queries[0]), precise(part.keys[0]), part.scale, bias)
-        if gradient is not None:
-            slopes = precise(tensors["gradient"])[0, :, rows] @ precise(part.values[0]).mT  # type: ignore[arg-type]
+        part = fused_call(call, (call["output"], output.new_zeros(0)), rows)
+        weights = call_weights(part)[0]
+        if is_relevance:
+            slopes = precise(call["gradient"][0, :, rows]) @ precise(part.values[0]).mT
             weights = (weights * slopes).clamp(min=0)
         yield rows, weights.mean(0)

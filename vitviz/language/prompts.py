@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from PIL import Image
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_map_only
 
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.errors.messages import describe
@@ -40,20 +40,18 @@ class Prompt:
         """The prompt that a model's chat template makes of a question or of messages, or the question itself.
 
         Raises:
-            MethodError: the question is no text and no messages, or the processor has no template for messages.
+            MethodError: the question is no text and no messages, or the processor has no template for them.
         """
         processor, asked = model.processor, (model, tuple(pictures), question)
         has_template = getattr(processor, "chat_template", None) is not None
+        names = [getattr(processor, name, None) for name in ("boi_token", "image_token")]
+        marks = [name for name in names if isinstance(name, str)]
         if isinstance(question, str):
-            if not question and not has_template:
-                return cls(*asked, None)
-            tokens = [getattr(processor, name, None) for name in ("boi_token", "image_token")]
-            marks = [token for token in tokens if isinstance(token, str)]
             # A question that has what stands for the picture is a prompt already.
             if any(mark in question for mark in marks):
                 return cls(*asked, question)
             if not has_template:
-                marked = cls(*asked, " ".join([*marks[:1] * len(pictures), question]))
+                marked = cls(*asked, " ".join([*marks[:1] * len(pictures), question]) if question else None)
                 try:
                     marked.inputs()
                 except ConfigError:
@@ -66,7 +64,8 @@ class Prompt:
             raise MethodError(f"question {describe(question)}: expected a text, or messages with 'role' and 'content'")
         if not has_template:
             raise MethodError(f"messages: {model.name}'s processor has no chat template; expected a question as a text")
-        return cls(*asked, processor.apply_chat_template(list(question), add_generation_prompt=True))
+        with module_errors(f"question: the chat template of {model.name} refuses it", MethodError):
+            return cls(*asked, processor.apply_chat_template(list(question), add_generation_prompt=True))
 
     def inputs(self, pictures: Sequence[Image.Image] | None = None) -> dict[str, Any]:
         """The network's inputs, for these pictures or for others of the same sizes.
@@ -78,15 +77,13 @@ class Prompt:
         options: dict[str, Any] = {} if self.text is None else {"text": self.text}
         options |= {"images": shown[0] if len(shown) == 1 else [shown], "return_tensors": "pt"}
         with module_errors(f"{self.model.name}: its processor fails on the question and the picture", ConfigError):
-            found = self.model.processor(**options)
-        return dict(found)
+            return dict(self.model.processor(**options))
 
-    def moved(self, inputs: dict[str, Any]) -> dict[str, Any]:
+    def moved(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Inputs in the type and on the device of the network's weights."""
         dtype, device = dtype_of(self.model.module), device_of(self.model.module)
 
-        def move(value: Any) -> Any:
-            is_tensor = isinstance(value, torch.Tensor)
-            return value.to(device, dtype if value.is_floating_point() else None) if is_tensor else value
+        def move(value: torch.Tensor) -> torch.Tensor:
+            return value.to(device, dtype if value.is_floating_point() else None)
 
-        return dict(tree_map(move, inputs))
+        return dict(tree_map_only(torch.Tensor, move, dict(inputs)))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch.special import entr
 
 
 @dataclass(frozen=True)
@@ -43,10 +45,12 @@ def rank_heads(layers: int, rows: Callable[[int], torch.Tensor]) -> list[Reading
         layers: number of layers.
         rows: of a layer, ``"token head place"``, the attention on the picture's tokens.
     """
+    # Of all layers at once, it would take much memory.
     found = []
     for layer in range(layers):
         parts, share = _parts(rows(layer))
-        bits = ((_entropy(parts.mean(0)) - _entropy(parts).mean(0)) * share).clamp(min=0)
+        information = (entr(parts.mean(0)).sum(-1) - entr(parts).sum(-1).mean(0)) / math.log(2)
+        bits = (information * share).clamp(min=0)
         found.append((bits, share, torch.einsum("h, tha -> ta", bits, _excess(parts))))
     total = torch.cat([bits for bits, *_ in found]).sum().clamp(min=1e-30)
     everyone = torch.stack([excess for *_, excess in found]).sum(0) / total
@@ -70,8 +74,3 @@ def _parts(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _excess(parts: torch.Tensor) -> torch.Tensor:
     return (parts - parts.mean(0)).clamp(min=0)
-
-
-def _entropy(parts: torch.Tensor) -> torch.Tensor:
-    """In bits, of ``"… place"``."""
-    return -(parts * parts.clamp(min=1e-30).log2()).sum(-1)

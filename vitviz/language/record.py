@@ -5,46 +5,33 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
+import torch.nn.functional as F
 
 from vitviz.attention.precision import precise
 from vitviz.attention.softmax import attention_weights
 from vitviz.errors.kinds import ConfigError
 from vitviz.models.watched.calls import AttentionCall
-from vitviz.models.watched.replay import TOLERANCES
+from vitviz.models.watched.replay import check_call
 
 # The most queries of a call that are read: the last token's, or the heads of a group that share a key, as transformers
 # packs them if one token asks.
 MAX_QUERIES = 64
 
 
-@dataclass
-class _FirstCall:
-    """What is kept of a call of the first step, which may be the encoder's.
+@dataclass(frozen=True, eq=False)
+class FirstCall:
+    """What is kept of a call of the first step, which may be an encoder's.
 
     Args:
         weights: ``"head query key"``, of the last queries.
-        ranges: ``"head dim"`` twice, the lowest and the highest number of the keys, which tell whether they change.
+        ends: ``"group 2 dim"``, the first and the last key.
     """
 
     weights: torch.Tensor
-    ranges: torch.Tensor
-
-    @classmethod
-    def of(cls, call: AttentionCall, queries: int) -> _FirstCall:
-        # Windows are an encoder's.
-        if len(call.queries) > 1:
-            return cls(call.queries.new_zeros(0, 1, 0), call.keys.new_zeros(0))
-        return cls(checked_weights(call, queries), _ranges(call.keys[0]))
-
-    def row(self, heads: int) -> torch.Tensor | None:
-        """The weights of the last token, ``"head key"``; None if they are not of so many heads."""
-        count, queries, keys = self.weights.shape
-        if count == heads:
-            return self.weights[:, -1]
-        return self.weights.reshape(heads, keys) if count * queries == heads else None
+    ends: torch.Tensor
 
 
-@dataclass
+@dataclass(eq=False)
 class Layer:
     """The attention of one call of the decoder in each step: self-attention, or attention to an encoder's tokens.
 
@@ -57,9 +44,10 @@ class Layer:
     prompt: int = 0
     _rows: dict[int, torch.Tensor] = field(default_factory=dict)
     _asked: dict[int, tuple[torch.Tensor, torch.Tensor | None, int]] = field(default_factory=dict)
-    """The query, the bias and the number of keys of each token whose keys are kept."""
-    _keys: torch.Tensor = field(default_factory=lambda: torch.zeros(0, 1, 0))
-    _groups: int = 0
+    """The query ``"head dim"``, the bias and the number of keys of each token whose keys are kept."""
+    _keys: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
+    """``"group key dim"``, without repetitions for the heads of a group."""
+    _groups: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
     _scale: float = 1.0
 
     @property
@@ -68,11 +56,8 @@ class Layer:
 
     def add(self, step: int, call: AttentionCall) -> None:
         """Keep the query of one token, and the keys in place of those of the step before."""
-        checked_weights(call)
-        keys = call.keys[0]
-        # For one token, they may be repeated for the heads of a group or not, from step to step.
-        self._groups = self._groups or len(keys) // _repeats(keys)
-        keys = keys[:: len(keys) // self._groups].clone()
+        check_call(call)
+        keys, groups = call.keys[0].unique_consecutive(return_inverse=True, dim=0)
         # A sliding window drops the keys of the first tokens.
         if self._asked and not torch.equal(keys[:, 0], self._keys[:, 0]):
             self._rows |= {number: self.weights(number) for number in self._asked}
@@ -81,53 +66,51 @@ class Layer:
         if bias is not None:
             bias = bias.expand(*call.queries.shape[:-1], call.key_count)[0].flatten(0, 1)[:, None]
             bias = bias[:1].clone() if bool((bias == bias[:1]).all()) else bias.clone()
-        self._keys, self._scale = keys, call.scale
+        self._keys, self._groups, self._scale = keys, groups, call.scale
         # Of one token, several queries are heads that share a key.
         self._asked[step] = (call.queries[0].flatten(0, 1).clone(), bias, call.key_count)
 
-    def begin(self, first: _FirstCall) -> bool:
+    def begin(self, first: FirstCall) -> bool:
         """Add the first token, by the call of the first step; whether it fits."""
         query, _, count = self._asked[1]
-        row = first.row(len(query))
-        if row is None or len(first.ranges[0]) % len(self._keys):
-            return False
+        weights = first.weights
+        row = weights[:, -1] if len(weights) == len(query) else weights.flatten(0, 1)
         self._rows[0], self.prompt = row, row.shape[-1]
-        repeats = len(first.ranges[0]) // len(self._keys)
-        before, now = (_ranges(keys).repeat_interleave(repeats, 1) for keys in (self._keys[:, :-1], self._keys))
-        self.is_cross = count == self.prompt and torch.equal(now, first.ranges)
-        # Another call's keys are not within its range.
-        return self.is_cross or bool((before[0] >= first.ranges[0]).all() and (before[1] <= first.ranges[1]).all())
+        self.is_cross = count == self.prompt and torch.equal(self._keys[:, [0, -1]], first.ends)
+        # The last key of a decoder's step is its last but one in the next.
+        return len(row) == len(query) and (self.is_cross or torch.equal(self._keys[:, -2], first.ends[:, 1]))
 
     def weights(self, step: int) -> torch.Tensor:
-        """The attention with which a token was written, ``"head key"``."""
-        if step in self._rows:
-            return self._rows[step]
-        query, bias, count = self._asked[step]
-        keys = precise(self._keys[:, :count]).repeat_interleave(len(query) // len(self._keys), 0)
-        return attention_weights(precise(query)[:, None], keys, self._scale, bias)[:, 0]
-
-    def offset(self, step: int) -> int:
-        """Number of the first tokens that a sliding window has dropped."""
-        kept = self._rows[step].shape[-1] if step in self._rows else self._asked[step][2]
-        return 0 if self.is_cross else max(0, self.prompt + step - kept)
+        """The attention with which a token was written, ``"head key"``; what a sliding window has dropped has 0."""
+        row = self._rows.get(step)
+        if row is None:
+            query, bias, count = self._asked[step]
+            keys = precise(self._keys[self._groups, :count]).repeat_interleave(len(query) // len(self._groups), 0)
+            row = attention_weights(precise(query)[:, None], keys, self._scale, bias)[:, 0]
+        return row if self.is_cross else F.pad(row, (self.prompt + step - row.shape[-1], 0))
 
 
-@dataclass
+@dataclass(eq=False)
 class Recorder:
     """Sorts the calls of a generation: the decoder's are those that occur again in the second step, in their order.
 
     Args:
         first_queries: number of queries that are kept of the calls of the first step.
         layers: of the decoder, after two steps or more.
-        first_calls: number of calls in the first step.
+        skipped: number of calls before the decoder's in the first step.
     """
 
     first_queries: int = 1
     layers: list[Layer] = field(default_factory=list)
-    first_calls: int = 0
-    _first: list[_FirstCall] = field(default_factory=list)
+    skipped: int = 0
+    _first: list[FirstCall | None] = field(default_factory=list)
     _step: int = 0
     _place: int = 0
+
+    @property
+    def reading(self) -> tuple[Layer, ...]:
+        """The layers that read the picture: those that attend to an encoder, or all."""
+        return tuple(each for each in self.layers if each.is_cross) or tuple(self.layers)
 
     def add(self, call: AttentionCall) -> None:
         """Keep what is needed of a call.
@@ -136,12 +119,18 @@ class Recorder:
             ConfigError: a number differs from what the network computed, or the call is none of the decoder's.
         """
         if self._step == 0:
-            self._first.append(_FirstCall.of(call, self.first_queries))
+            # Several windows are an encoder's.
+            self._first.append(self._first_call(call) if len(call.queries) == 1 else None)
             return
         if self._place == len(self.layers):
             self.layers.append(Layer())
         self.layers[self._place].add(self._step, call)
         self._place += 1
+
+    def _first_call(self, call: AttentionCall) -> FirstCall:
+        check_call(call)
+        ends = call.keys[0].unique_consecutive(dim=0)[:, [0, -1]]
+        return FirstCall(call_weights(call)[0, :, -self.first_queries :].clone(), ends)
 
     def end_step(self) -> None:
         """Note that the calls of one token are complete.
@@ -151,10 +140,11 @@ class Recorder:
         """
         count = len(self.layers)
         if self._step == 1:
-            self.first_calls = len(self._first)
-            pairs = zip(self.layers, self._first[self.first_calls - count :], strict=False)
-            if not 0 < count <= self.first_calls or not all([layer.begin(first) for layer, first in pairs]):
-                found = f"{count} calls of attention, after {self.first_calls} in the first"
+            self.skipped = len(self._first) - count
+            pairs = zip(self.layers, self._first[-count:], strict=False)
+            fits = [first is not None and layer.begin(first) for layer, first in pairs]
+            if not (self.skipped >= 0 < count and all(fits)):
+                found = f"{count} calls of attention, after {len(self._first)} in the first"
                 raise ConfigError(f"its second step has {found}; expected the decoder's, in both")
             self._first.clear()
         if self._place < count or any(not each.prompt for each in self.layers):
@@ -162,34 +152,6 @@ class Recorder:
         self._step, self._place = self._step + 1, 0
 
 
-def checked_weights(call: AttentionCall, count: int = MAX_QUERIES) -> torch.Tensor:
-    """The weights ``"head query key"`` of the last queries of a call of one sequence, compared with its output.
-
-    Raises:
-        ConfigError: a number differs.
-    """
-    bias = call.bias
-    bias = None if bias is None else bias.expand(*call.queries.shape[:-1], call.key_count)[0, :, -count:]
-    weights = attention_weights(precise(call.queries[0, :, -count:]), precise(call.keys[0]), call.scale, bias)
-    expected = precise(call.output[0, :, -count:])
-    difference = float((weights @ precise(call.values[0]) - expected).abs().max())
-    bound = TOLERANCES.get(call.output.dtype, 1e-5) * max(1.0, float(expected.abs().max()))
-    # The negated comparison refuses NaN, too.
-    if not difference <= bound:
-        raise ConfigError(
-            f"call {call.number} of attention: softmax(queries · keys · {call.scale:.4g} + bias) · values differs from "
-            f"what the network computed by {difference:.2g}; expected at most {bound:.1g}"
-        )
-    return weights
-
-
-def _ranges(keys: torch.Tensor) -> torch.Tensor:
-    return torch.stack(keys.aminmax(dim=-2))
-
-
-def _repeats(keys: torch.Tensor) -> int:
-    """How many heads in a row have the same keys ``"head key dim"``, repeated for them."""
-    divisors = (count for count in range(len(keys), 0, -1) if len(keys) % count == 0)
-    return next(
-        count for count in divisors if all(torch.equal(keys[place::count], keys[::count]) for place in range(count))
-    )
+def call_weights(call: AttentionCall) -> torch.Tensor:
+    """The weights of a call, ``"window head query key"``."""
+    return attention_weights(precise(call.queries), precise(call.keys), call.scale, call.bias)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,6 @@ import torch
 from vitviz.errors.arguments import integer_or_none
 from vitviz.errors.kinds import QueryError
 from vitviz.errors.messages import describe, did_you_mean, several
-from vitviz.language.generation import Generation
 
 ALTERNATIVES = 5
 MARKS = ".,;:!?\"'"
@@ -50,10 +50,9 @@ class Token(Word):
     alternatives: tuple[tuple[str, float], ...]
 
 
-def tokens_of(generation: Generation, tokenizer: Any) -> tuple[Token, ...]:
-    """The tokens that were written."""
-    pieces = _pieces(generation.ids, tokenizer)
-    probabilities = generation.logits.double().softmax(-1)
+def tokens_of(ids: Sequence[int], logits: torch.Tensor, tokenizer: Any) -> tuple[Token, ...]:
+    """The tokens that were written, by their numbers and by the logits of their steps, ``"step token"``."""
+    probabilities = logits.double().softmax(-1)
     values, numbers = probabilities.topk(min(ALTERNATIVES, probabilities.shape[1]))
     return tuple(
         Token(
@@ -64,7 +63,7 @@ def tokens_of(generation: Generation, tokenizer: Any) -> tuple[Token, ...]:
             tuple((token_text(other, tokenizer), p) for other, p in zip(others.tolist(), likely.tolist(), strict=True)),
         )
         for step, (piece, number, others, likely) in enumerate(
-            zip(pieces, generation.ids, numbers, values, strict=True)
+            zip(_pieces(ids, tokenizer), ids, numbers, values, strict=True)
         )
     )
 
@@ -88,9 +87,12 @@ def words_of(tokens: Sequence[Token], tokenizer: Any) -> tuple[Word, ...]:
                 groups.append([])
             groups[-1] += pending
             before, pending = token.text, []
-    probabilities = torch.tensor([token.probability for token in tokens], dtype=torch.double)
     return tuple(
-        Word("".join(tokens[step].text for step in group).strip(), tuple(group), float(probabilities[group].prod()))
+        Word(
+            "".join(tokens[step].text for step in group).strip(),
+            tuple(group),
+            math.prod(tokens[step].probability for step in group),
+        )
         for group in groups
     )
 

@@ -36,7 +36,7 @@ TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-5, torch.float16: 4e-3, tor
 KERNEL_TOLERANCE = 1e-5
 
 
-def _check_call(call: AttentionCall) -> CallShape:
+def check_call(call: AttentionCall) -> CallShape:
     """The shape of a call, after a comparison with its output.
 
     Raises:
@@ -48,7 +48,7 @@ def _check_call(call: AttentionCall) -> CallShape:
     # The negated comparison refuses NaN, too.
     if not difference <= bound:
         raise ConfigError(
-            f"attention of layer {call.number}: softmax(queries · keys · {call.scale:.4g} + bias) · values differs "
+            f"attention call {call.number}: softmax(queries · keys · {call.scale:.4g} + bias) · values differs "
             f"from what the module computed by {difference:.2g}; expected at most {bound:.1g}"
         )
     return CallShape.of(call)
@@ -124,7 +124,7 @@ class Replay:
         shapes: list[CallShape] = []
 
         def check(call: AttentionCall) -> torch.Tensor:
-            shapes.append(_check_call(call))
+            shapes.append(check_call(call))
             return call.output
 
         check_output(self.output, self(pixels, check))
