@@ -94,12 +94,13 @@ TESTS: dict[str, dict[str, list[str]]] = {
         "ui/server/test_line.py": [
             "test_who_was_served_longest_ago_is_next",
             "test_new_addresses_without_end_hold_up_nobody_for_ever",
-            "test_long_work_and_its_processes_are_nice_to_others",
+            "test_long_work_is_nice_to_others",
             "test_who_waits_has_no_thread_and_hears_how_many_come_first",
             "test_work_is_done_once_for_all_who_ask_meanwhile",
         ],
         "ui/server/test_fair_queue.py": ["test_after_one_who_calls_more_than_there_are_places_others_are_next"],
         "worker/test_worker.py": ["test_children_share_the_processor_by_their_priorities_and_hear_no_keys"],
+        "ui/test_runs.py": ["test_a_slow_picture_waits_with_long_work"],
     },
     "A shared app ends work that takes too long": {
         "ui/server/test_line.py": ["test_work_of_strangers_ends_at_a_report_after_its_time"]

@@ -28,10 +28,10 @@ from tests.support.waiting import HANG_SECONDS
 from vitviz import METHODS, Analysis, likeness
 from vitviz.analysis import experiments
 from vitviz.evaluation.comparison import compare
-from vitviz.images.isolated_pictures import LIMITS
+from vitviz.images.isolated_pictures import LIMITS, SHORT_LIMITS
 from vitviz.metrics.faithfulness import METRICS
 from vitviz.progress import Progress
-from vitviz.system.strangers import SHORT_SECONDS
+from vitviz.system.strangers import PICTURE_SECONDS, SHORT_SECONDS
 from vitviz.ui import facts, handlers, progress_reports
 from vitviz.ui.first_view import opening_view
 from vitviz.ui.handlers import ALONE, Handlers
@@ -41,6 +41,7 @@ from vitviz.ui.runs import PageRuns
 from vitviz.ui.server import decoding
 from vitviz.ui.service import NO_TARGET, AnalysisService
 from vitviz.ui.state import MISSING_MODEL, PageState, View
+from vitviz.worker import Limits
 
 
 def patches(answer: Mapping[str, Any], analysis: Analysis) -> np.ndarray[Any, Any]:
@@ -197,18 +198,19 @@ def test_a_picture_that_a_crop_would_hide_is_shown_whole_and_decoded_once(
 
 def test_a_slow_picture_waits_with_long_work(visit: Visit, wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However few pixels it has."""
-    opened, seconds = decoding.open_picture, list[float]()
+    opened, tried = decoding.open_picture, list[Limits]()
 
-    def slow(*given: Any, cpu_seconds: float, **how: Any) -> Any:
-        seconds.append(cpu_seconds)
-        if cpu_seconds == SHORT_SECONDS:
+    def slow(*given: Any, limits: Limits, **how: Any) -> Any:
+        tried.append(limits)
+        if limits == SHORT_LIMITS:
             error = vitviz.ImageError("wide.png: opening it takes more than a moment")
             error.is_over_limit = True
             raise error
-        return opened(*given, cpu_seconds=cpu_seconds, **how)
+        return opened(*given, limits=limits, **how)
 
     monkeypatch.setattr(decoding, "open_picture", slow)
-    assert visit.analyze(wide)["views"][0]["predictions"] and seconds == [SHORT_SECONDS, LIMITS.cpu_seconds]
+    assert visit.analyze(wide)["views"][0]["predictions"] and tried == [SHORT_LIMITS, LIMITS]
+    assert [(each.cpu_seconds, each.niceness) for each in tried] == [(SHORT_SECONDS, 0), (PICTURE_SECONDS, 19)]
 
 
 def test_a_phones_photograph_is_analysed(visit: Visit, service: AnalysisService, tmp_path: Path) -> None:

@@ -7,10 +7,12 @@ import os
 import pickle
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +28,10 @@ from tests.support.makers import MakeModel
 from tests.support.waiting import wait_until
 from tests.worker import misbehaviour
 from vitviz.errors.kinds import ConfigError, ImageError, LimitError
-from vitviz.images.isolated_pictures import PNG_BYTES, OpenPicture, decoded_by, limits_of, open_picture
+from vitviz.images.isolated_pictures import PNG_BYTES, OpenPicture, decoded_by, open_picture
 from vitviz.images.preprocessing import BACKENDS, FITS, Preprocessing
 from vitviz.worker import Limits, Worker, check_limits
-from vitviz.worker.child import IS_LINUX, LENGTH, landlock_version
+from vitviz.worker.child import IS_LINUX, landlock_version
 from vitviz.worker.parent import Child
 
 pytestmark = pytest.mark.process
@@ -80,9 +82,7 @@ def test_a_picture_is_prepared_as_the_library_does(
 def test_a_picture_with_a_profile_is_converted_as_the_library_does(
     worker: Worker, make_model: MakeModel, photo: Path, format: str
 ) -> None:
-    path, chelsea = ROOT / "tests" / "data" / "display_p3.heic", ROOT / "assets" / "chelsea.jpg"
-    # The decoder of HEIC cannot do without threads, which root may start in any case.
-    assert limits_of(path).threads and not limits_of(chelsea).threads
+    path = ROOT / "tests" / "data" / "display_p3.heic"
     if format != "HEIC":
         wide = gamma_profile(1 / 2.2, (0.3127, 0.329, 0.68, 0.32, 0.265, 0.69, 0.15, 0.06))
         path = photo.with_name("wide")
@@ -355,11 +355,10 @@ def test_children_share_the_processor_by_their_priorities_and_hear_no_keys() -> 
 import os
 from pathlib import Path
 from vitviz.errors.kinds import ImageError
-from vitviz.worker import NICENESS, Limits, Worker
+from vitviz.worker import Limits, Worker
 worker = Worker()
 worker.preload = ()
-NICENESS.set(7)
-with worker.child("{MISBEHAVE}", [], ["spin"], Limits(2**28, 60, 60), ImageError, "x") as child:
+with worker.child("{MISBEHAVE}", [], ["spin"], Limits(2**28, 60, 60, niceness=7), ImageError, "x") as child:
     for pid in (os.getpid(), worker._server[0].pid, child.part()[0]["pid"]):
         print(pid, *Path(f"/proc/{{pid}}/stat").read_text().rpartition(")")[2].split()[2:17], flush=True)
 """
@@ -418,6 +417,8 @@ def test_limits_that_hold_let_the_app_start(light: Worker) -> None:
 
 
 HEAD = json.dumps({"facts": {}}).encode()
+# As multiprocessing.connection writes the length of a message.
+LENGTH, LONG = struct.Struct("!i"), struct.Struct("!iQ")
 
 
 @pytest.mark.parametrize(
@@ -425,13 +426,16 @@ HEAD = json.dumps({"facts": {}}).encode()
     [
         b"",
         b"\x01",
-        LENGTH.pack(len(HEAD)) + LENGTH.pack(0) + HEAD[:-1],
-        LENGTH.pack(2**63) + LENGTH.pack(0) + HEAD,
-        LENGTH.pack(len(HEAD)) + LENGTH.pack(2**40) + HEAD,
-        LENGTH.pack(len(HEAD)) + LENGTH.pack(2) + HEAD + b"x",
-        LENGTH.pack(2) + LENGTH.pack(0) + b"[]",
-        LENGTH.pack(200_000) + LENGTH.pack(0) + b"[" * 200_000,
-        LENGTH.pack(len(pickle.dumps({}))) + LENGTH.pack(0) + pickle.dumps({}),
+        LENGTH.pack(len(HEAD)) + HEAD[:-1],
+        LENGTH.pack(len(HEAD)) + HEAD,
+        LENGTH.pack(-2) + HEAD,
+        LONG.pack(-1, 2**63) + HEAD,
+        LENGTH.pack(len(HEAD)) + HEAD + LONG.pack(-1, 2**40),
+        LENGTH.pack(len(HEAD)) + HEAD + LENGTH.pack(2) + b"xy",
+        LENGTH.pack(2) + b"[]" + LENGTH.pack(0),
+        LENGTH.pack(60_000) + b"[" * 60_000 + LENGTH.pack(0),
+        LENGTH.pack(200_000) + b"[" * 200_000 + LENGTH.pack(0),
+        LENGTH.pack(len(pickle.dumps({}))) + pickle.dumps({}) + LENGTH.pack(0),
     ],
 )
 def test_a_malformed_answer_is_refused(content: bytes) -> None:
@@ -442,4 +446,4 @@ def test_a_malformed_answer_is_refused(content: bytes) -> None:
         theirs.sendall(content)
         theirs.shutdown(socket.SHUT_WR)
         with pytest.raises(ImageError, match="gave no answer"):
-            Child(ours, life, SMALL, ImageError, "file.png").part()
+            Child(Connection(ours.detach()), life, SMALL, ImageError, "file.png").part()

@@ -26,7 +26,7 @@ from vitviz.images.kinds import FORMATS, HAS_AVIF, HEIC, MAX_PIXELS, kind_of, st
 from vitviz.images.opening import UnopenedImage, open_image, opened_file
 from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing
 from vitviz.images.sources import ValueRange
-from vitviz.system.strangers import CHILD_SECONDS, PICTURE_BYTES, PICTURE_SECONDS
+from vitviz.system.strangers import CHILD_SECONDS, PICTURE_BYTES, PICTURE_SECONDS, SHORT_SECONDS
 from vitviz.worker import Child, Limits, Worker
 
 Parts = Iterator[tuple[dict[str, Any], Any]]
@@ -34,7 +34,9 @@ Parts = Iterator[tuple[dict[str, Any], Any]]
 Ask = Callable[[], Any]
 """Returns the next question of the app."""
 
-LIMITS = Limits(memory_bytes=PICTURE_BYTES, cpu_seconds=PICTURE_SECONDS, wall_seconds=CHILD_SECONDS)
+# Of a picture that waits with long work, to which the processes of short work go first.
+LIMITS = Limits(PICTURE_BYTES, PICTURE_SECONDS, CHILD_SECONDS, niceness=19)
+SHORT_LIMITS = replace(LIMITS, cpu_seconds=SHORT_SECONDS, niceness=0)
 # A PNG file is smaller than the levels of its pixels and a quarter more, but for this.
 PNG_BYTES = 2**16
 # About one picture.
@@ -110,11 +112,11 @@ class OpenPicture:
         facts, pixels = self._child.part((preprocessing, patch_height, patch_width, fit, longest_side), nbytes)
         _, levels = self._child.part(nbytes=3 * rows * columns)
         try:
-            values = np.frombuffer(pixels, np.float32).reshape(1, len(preprocessing.mean), height, width)
+            values = torch.frombuffer(bytearray(pixels), dtype=torch.float32)
             image = Image.fromarray(np.frombuffer(levels, np.uint8).reshape(rows, columns, 3))
             geometry = Geometry(**{**facts["geometry"], "box": tuple(map(float, facts["geometry"]["box"]))})
             ImageFacts(_checked(facts["assumptions"])).keep(image)
-            return PreparedImage(image, torch.from_numpy(values), geometry)
+            return PreparedImage(image, values.reshape(1, len(preprocessing.mean), height, width), geometry)
         except (AttributeError, KeyError, TypeError, ValueError, ConfigError):
             raise self._child.answer_error() from None
 
@@ -124,7 +126,7 @@ class OpenPicture:
         Raises:
             ImageError: the child exceeds a limit.
         """
-        return bytes(self._child.part("png", 4 * self.width * self.height + PNG_BYTES)[1])
+        return self._child.part("png", 4 * self.width * self.height + PNG_BYTES)[1]
 
 
 @contextmanager
@@ -153,26 +155,22 @@ def open_picture(
     name: str,
     value_range: ValueRange | None = None,
     color_profile: ColorProfile = "apply",
-    cpu_seconds: float = LIMITS.cpu_seconds,
+    limits: Limits = LIMITS,
 ) -> AbstractContextManager[OpenPicture]:
     """A context with a picture that a child has decoded.
 
     Args:
         worker: that starts the child.
         path, name, value_range, color_profile: as for :func:`vitviz.open_image`.
-        cpu_seconds: of a processor.
+        limits: of the child.
 
     Raises:
         ImageError: as :func:`vitviz.open_image`, or the child exceeds a limit.
     """
-    limits = replace(limits_of(path), cpu_seconds=cpu_seconds)
+    # The decoder of HEIC always starts threads.
+    limits = replace(limits, threads=kind_of(start_of(path)) == HEIC)
     arguments = name, value_range, color_profile
     return decoded_by(worker, f"{__name__}:read_picture", opened_file(path, legible(name)), arguments, name, limits)
-
-
-def limits_of(path: Path) -> Limits:
-    """The limits of the child that reads a picture. The decoder of HEIC always starts threads."""
-    return replace(LIMITS, threads=kind_of(start_of(path)) == HEIC)
 
 
 def _checked(sentences: Sequence[str]) -> tuple[str, ...]:

@@ -6,10 +6,9 @@ from the app. Readers stand with what they read: ``isolated_pictures`` in ``vitv
 """
 
 from vitviz.worker.child import Limits, hide_memory
-from vitviz.worker.parent import NICENESS, Child, Worker, check_limits, require_forks, shared_worker
+from vitviz.worker.parent import Child, Worker, check_limits, require_forks, shared_worker
 
 __all__ = [
-    "NICENESS",
     "Child",
     "Limits",
     "Worker",

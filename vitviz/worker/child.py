@@ -12,7 +12,6 @@ import gc
 import json
 import math
 import os
-import pickle
 import select
 import signal
 import socket
@@ -22,6 +21,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
+from multiprocessing.connection import Connection
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -32,7 +32,9 @@ from vitviz.errors.kinds import VitvizError
 with suppress(ImportError):
     import resource
 
-LENGTH, STATUS = struct.Struct("Q"), struct.Struct("i")
+STATUS = struct.Struct("i")
+# Seconds until it is noticed that a child has ended.
+REAP_SECONDS = 0.02
 IS_LINUX = sys.platform.startswith("linux")
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 1, 4, 38
 # A child's files are open before it begins, and it opens no other, nor a connection.
@@ -57,6 +59,7 @@ class Limits:
         wall_seconds: that pass, for each part.
         file_bytes: of a file that it writes.
         threads: whether it may start threads, and with them processes.
+        niceness: from 0 to 19, the lowest priority.
     """
 
     memory_bytes: int
@@ -64,17 +67,15 @@ class Limits:
     wall_seconds: float
     file_bytes: int = 0
     threads: bool = False
+    niceness: int = 0
 
-    def apply(self, niceness: int = 0) -> None:
+    def apply(self) -> None:
         """Apply all limits to this process for the rest of its life, and leave it the files that are open.
-
-        Args:
-            niceness: from 0 to 19, the lowest priority.
 
         Raises:
             OSError: one cannot be applied.
         """
-        os.nice(niceness)
+        os.nice(self.niceness)
         _become_nobody()
         # The signal ends the process, whatever Python is doing; the limit, later, ends one that sets the timer anew.
         signal.setitimer(signal.ITIMER_PROF, self.cpu_seconds)
@@ -162,18 +163,11 @@ def main(control: int, preload: Sequence[str]) -> None:
 
 def serve(control: socket.socket) -> None:
     """Fork a child for each pair of sockets, end those whose app is gone, and report how each ended."""
-    wakeup, signalled = os.pipe()
-    for end in (wakeup, signalled):
-        os.set_blocking(end, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
     children: dict[int, socket.socket] = {}
     received: list[int] | None = []
     while received is not None:
-        sources: list[Any] = [control, wakeup, *children.values()]
-        readable = select.select(sources, [], [])[0]
-        with suppress(BlockingIOError):
-            os.read(wakeup, 2**12)
+        timeout = REAP_SECONDS if children else None
+        readable = select.select([control, *children.values()], [], [], timeout)[0]
         for pid, life in children.items():
             if life in readable:
                 os.kill(pid, signal.SIGKILL)
@@ -203,41 +197,35 @@ def _run(descriptors: list[int]) -> None:
         descriptors: of the socket for the answers, and of the files.
     """
     try:
-        signal.set_wakeup_fd(-1)
         null = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
             os.dup2(null, number)
         for last, following in pairwise(sorted([2, *descriptors, 2**16])):
             os.closerange(last + 1, following)
         stream, *files = descriptors
-        _answer(socket.socket(fileno=stream), files)
+        _answer(Connection(stream), files)
     finally:
         os._exit(0)
 
 
-def _answer(stream: socket.socket, files: list[int]) -> None:
+def _answer(app: Connection, files: list[int]) -> None:
     """Run a reader and send its parts. The child trusts the app, never the other way round."""
-    questions = stream.makefile("rb")
-
-    def ask() -> Any:
-        return pickle.load(questions)
 
     def send(head: dict[str, Any], data: Any = b"") -> None:
-        content, view = json.dumps(head).encode(), memoryview(data)
-        # An empty view cannot be cast.
-        view = view.cast("B") if view.nbytes else memoryview(b"")
-        stream.sendall(LENGTH.pack(len(content)) + LENGTH.pack(len(view)) + content)
-        stream.sendall(view)
+        # It is whole before anything is sent.
+        content = bytes(data)
+        app.send_bytes(json.dumps(head).encode())
+        app.send_bytes(content)
 
-    reader, modes, arguments, limits, niceness = ask()
+    reader, modes, arguments, limits = app.recv()
     opened = [os.fdopen(file, mode) for file, mode in zip(files, modes, strict=True)]
     read = resolve_name(reader)
     try:
-        limits.apply(niceness)
-        for facts, data in read(ask, *opened, *arguments):
+        limits.apply()
+        for facts, data in read(app.recv, *opened, *arguments):
             send({"facts": facts}, data)
     except VitvizError as error:
-        send({"error": type(error).__name__, "message": str(error)[:4000]})
+        send({"message": str(error)[:4000]})
     except Exception as error:
         is_memory = isinstance(error, MemoryError) or "memory" in str(error).lower()
         send({"memory": True} if is_memory else {"failed": f"{type(error).__name__}: {error}"[:1000]})

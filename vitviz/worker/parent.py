@@ -6,7 +6,6 @@ import atexit
 import json
 import logging
 import os
-import pickle
 import signal
 import socket
 import subprocess
@@ -15,14 +14,14 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from functools import cache
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from typing import IO, Any
 
-from vitviz.errors import kinds
 from vitviz.errors.kinds import ConfigError, LimitError, VitvizError
 from vitviz.errors.messages import legible, quote
-from vitviz.worker.child import LENGTH, STATUS, Limits
+from vitviz.worker.child import STATUS, Limits
 
 # Imports and sets up what the readers use, so that no child has to.
 PRELOAD = tuple(f"vitviz.{module}:warm_up" for module in ("images.isolated_pictures", "video.isolated_clips"))
@@ -42,8 +41,6 @@ ENVIRONMENT = {
 MAX_FACTS_BYTES = 2**16
 # Until the fork server reports how a child ended.
 GRACE_SECONDS = 10.0
-# From 0 to 19, of the children that are started in this context.
-NICENESS: ContextVar[int] = ContextVar("NICENESS", default=0)
 BUSY = "there is too little memory free on this machine to open it; try again later"
 
 
@@ -56,13 +53,12 @@ class Child:
     """
 
     def __init__(
-        self, stream: socket.socket, life: socket.socket, limits: Limits, error: type[VitvizError], name: str
+        self, stream: Connection, life: socket.socket, limits: Limits, error: type[VitvizError], name: str
     ) -> None:
         self._stream, self._life = stream, life
         self._limits, self._error, self._name = limits, error, legible(name)
-        self._deadline = 0.0
 
-    def part(self, question: object = None, nbytes: int = 0) -> tuple[dict[str, Any], bytearray]:
+    def part(self, question: object = None, nbytes: int = 0) -> tuple[dict[str, Any], bytes]:
         """The next facts and bytes that the reader yields.
 
         Args:
@@ -73,36 +69,26 @@ class Child:
             VitvizError: raised by the reader, or the child exceeds a limit.
             LimitError: the machine has too little memory.
         """
-        self._deadline = time.monotonic() + self._limits.wall_seconds
+        deadline = time.monotonic() + self._limits.wall_seconds
+        # The fork server ends the child of a socket that is shut.
+        end = threading.Timer(self._limits.wall_seconds, self._life.shutdown, [socket.SHUT_WR])
+        end.start()
         try:
             if question is not None:
-                self._stream.settimeout(self._limits.wall_seconds)
-                self._stream.sendall(pickle.dumps(question))
-            [length], [size] = (LENGTH.unpack(self._receive(LENGTH.size)) for _ in range(2))
-            if length > MAX_FACTS_BYTES or size > nbytes:
-                raise self.answer_error()
-            head = json.loads(self._receive(length))
-            data = self._receive(size)
-        except TimeoutError:
-            raise self._limit_error(f"{self._limits.wall_seconds:g} seconds") from None
+                self._stream.send(question)
+            head = json.loads(self._stream.recv_bytes(MAX_FACTS_BYTES))
+            data = self._stream.recv_bytes(nbytes)
+        except (OSError, EOFError):
+            raise self._end_error(is_late=time.monotonic() > deadline) from None
         # RecursionError: JSON that is nested too deeply.
-        except (OSError, EOFError, ValueError, RecursionError):
-            raise self._end_error() from None
+        except (ValueError, RecursionError):
+            raise self.answer_error() from None
+        finally:
+            end.cancel()
         facts = head.get("facts") if isinstance(head, dict) else None
         if not isinstance(facts, dict):
             raise self._reported_error(head if isinstance(head, dict) else {})
         return facts, data
-
-    def _receive(self, count: int) -> bytearray:
-        content = bytearray(count)
-        view = memoryview(content)
-        while view:
-            self._stream.settimeout(max(0.001, self._deadline - time.monotonic()))
-            received = self._stream.recv_into(view)
-            if not received:
-                raise EOFError
-            view = view[received:]
-        return content
 
     def answer_error(self) -> VitvizError:
         """The error for a child that gives no answer, or an invalid one."""
@@ -114,16 +100,20 @@ class Child:
         return error
 
     def _reported_error(self, head: dict[str, Any]) -> VitvizError:
-        kind = getattr(kinds, str(head.get("error")), None)
-        if isinstance(kind, type) and issubclass(kind, VitvizError):
-            return kind(str(head.get("message")))
+        if "message" in head:
+            return self._error(str(head["message"]))
         if "memory" in head:
             return self._limit_error(f"{self._limits.memory_bytes:,} bytes of memory")
         logging.getLogger(__name__).error("a reader failed: %s", quote(head.get("failed")))
         return self.answer_error()
 
-    def _end_error(self) -> VitvizError:
+    def _end_error(self, *, is_late: bool) -> VitvizError:
         """The error for a child that has ended, by what the fork server says of it."""
+        if is_late:
+            return self._limit_error(f"{self._limits.wall_seconds:g} seconds")
+        # Its answer is too large.
+        if not self._stream.readable:
+            return self.answer_error()
         with suppress(OSError):
             self._life.settimeout(GRACE_SECONDS)
             status = self._life.recv(STATUS.size)
@@ -181,7 +171,7 @@ class Worker:
             error: the class to raise if the child exceeds a limit, or ends without an answer.
             name: of the file in messages.
         """
-        stream, theirs = socket.socketpair()
+        stream, theirs = Pipe()
         life, other = socket.socketpair()
         with stream, life:
             # A fork server that has just ended takes no file; the next one starts another.
@@ -190,7 +180,7 @@ class Worker:
                 socket.send_fds(self._control(), [b"\0"], sent)
             # A child that has ended already is reported with its first part.
             with suppress(OSError):
-                stream.sendall(pickle.dumps((reader, [each.mode for each in files], arguments, limits, NICENESS.get())))
+                stream.send((reader, [each.mode for each in files], arguments, limits))
             yield Child(stream, life, limits, error, name)
 
     def _control(self) -> socket.socket:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -19,9 +20,9 @@ from tests.support.waiting import HANG_SECONDS, until
 from vitviz.errors.kinds import LimitError
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ProgressReport, Report, RunEnded, Step
-from vitviz.ui.server.line import MAX_NICENESS, RESERVE_BYTES, Line, Once, current_visitor
+from vitviz.ui.server.line import BACKGROUND_NICENESS, RESERVE_BYTES, Line, Once, current_visitor
 from vitviz.ui.service import AnalysisService
-from vitviz.worker import NICENESS
+from vitviz.worker.child import IS_LINUX
 
 
 def test_a_visitor_is_who_sent_the_request() -> None:
@@ -133,9 +134,13 @@ async def test_work_at_the_same_time_shares_the_processors(monkeypatch: pytest.M
     await asyncio.gather(*tasks)
 
 
-async def test_long_work_and_its_processes_are_nice_to_others() -> None:
-    assert await Line().run(lambda _: NICENESS.get()) == NICENESS.get() == 0
-    assert await Line(is_long=True).run(lambda _: NICENESS.get()) == MAX_NICENESS
+@pytest.mark.skipif(not IS_LINUX, reason="elsewhere threads have no priority of their own")
+async def test_long_work_is_nice_to_others() -> None:
+    def niceness(report: Report) -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    own = await Line().run(niceness)
+    assert await Line(is_long=True).run(niceness) == max(own, BACKGROUND_NICENESS)
 
 
 async def test_work_of_strangers_ends_at_a_report_after_its_time(clock: list[float]) -> None:

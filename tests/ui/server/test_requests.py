@@ -308,7 +308,7 @@ def test_a_full_disk_is_told_and_keeps_nothing(
     with monkeypatch.context() as patched:
         patched.setattr("vitviz.ui.server.files.open", FullDisk, raising=False)
         answer = post(served.port, route, form(("a.bin", b"x" * 10**5)), kind=EDGE)
-        assert (answer.status, answer.detail) == (507, "this server has no room for it now")
+        assert (answer.status, answer.detail) == (507, "this server cannot keep a file now (No space left on device)")
     wait_until(lambda: served.files() == before)
 
 

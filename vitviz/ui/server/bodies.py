@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from vitviz.system.strangers import BODY_SECONDS, BYTES_A_SECOND, JSON_ITEMS
 from vitviz.ui.server.rule import RequestError
 
 # The ASGI specification, version 3.
-Message = dict[str, Any]
+Message = MutableMapping[str, Any]
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]

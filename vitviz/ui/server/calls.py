@@ -44,21 +44,18 @@ def checked_call(blocks: gr.Blocks, path: str, value: Any) -> tuple[Any, str]:
     if found is None:
         raise RequestError(404, f"endpoint {quote(key)}: expected {choices(names)}")
     session = "" if endpoint else session_of(body.get("session_hash"))
-    objects = list[dict[str, Any]]()
-
-    def noted(each: dict[str, Any]) -> dict[str, Any]:
-        objects.append(each)
-        return each
-
-    arguments = json.loads(json.dumps(value if by_name else body.get("data")), object_hook=noted)
+    arguments = json.loads(json.dumps(value if by_name else body.get("data")), object_hook=_own_file)
     _check_fields(f"/{found.api_name}", arguments, signature(found.fn).parameters, is_object=bool(by_name))
-    for file in [each for each in objects if "path" in each]:
-        upload = upload_of(file)
-        # With other fields, Gradio would look for the file by itself.
-        file.clear()
-        file.update(path=str(upload.path), orig_name=upload.name)
     own = {"fn_index": key, "session_hash": session} if session else {}
     return arguments if by_name else {"data": arguments, **own}, session
+
+
+def _own_file(value: dict[str, Any]) -> dict[str, Any]:
+    """An object of a call; if it is a file, an upload with no fields by which Gradio would look for it by itself."""
+    if "path" not in value:
+        return value
+    upload = upload_of(value)
+    return {"path": str(upload.path), "orig_name": upload.name}
 
 
 def session_of(session: Any) -> str:

@@ -10,15 +10,14 @@ from typing import Any, TypeVar
 
 from vitviz.errors.kinds import ImageError
 from vitviz.errors.messages import plain
-from vitviz.images.isolated_pictures import LIMITS, OpenPicture, open_picture
-from vitviz.system.strangers import SHORT_SECONDS
+from vitviz.images.isolated_pictures import LIMITS, SHORT_LIMITS, OpenPicture, open_picture
 from vitviz.ui.holdings import Bound, Holdings
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ProgressReport, Report, no_report
 from vitviz.ui.server.line import Line, Once, current_visitor
 from vitviz.video.facts import DEFAULT_LIMITS, ClipFacts, ClipLimits
 from vitviz.video.isolated_clips import open_frame, open_video
-from vitviz.worker import Worker
+from vitviz.worker import Limits, Worker
 
 Result = TypeVar("Result")
 
@@ -63,18 +62,18 @@ class UploadedPictures:
             ImageError: as :func:`vitviz.open_image`, or the file is no longer kept.
         """
 
-        def work(seconds: float, report: Report) -> Any:
-            with self._open(upload, seconds) as picture:
+        def work(limits: Limits, report: Report) -> Any:
+            with self._open(upload, limits) as picture:
                 result = use(picture)
             return then(result, report)
 
         if upload.frame is None:
             try:
-                return await self._short.run(partial(work, SHORT_SECONDS), report)
+                return await self._short.run(partial(work, SHORT_LIMITS), report)
             except ImageError as error:
                 if not error.is_over_limit:
                     raise
-        return await self._long.run(partial(work, LIMITS.cpu_seconds), report)
+        return await self._long.run(partial(work, LIMITS), report)
 
     async def clip(self, upload: Upload, report: Report = no_report) -> ClipFacts:
         """The facts of a clip, whose frames are counted by decoding all of them once.
@@ -102,11 +101,11 @@ class UploadedPictures:
                 report(ProgressReport("Reading the clip"))
             return replace(clip.facts, frames=frames, is_cut=clip.is_cut)
 
-    def _open(self, upload: Upload, cpu_seconds: float) -> AbstractContextManager[OpenPicture]:
+    def _open(self, upload: Upload, limits: Limits) -> AbstractContextManager[OpenPicture]:
         _check_kept(upload)
         path, name = upload[:2]
         if upload.frame is None:
-            return open_picture(self.worker, path, name, **upload.reading, cpu_seconds=cpu_seconds)
+            return open_picture(self.worker, path, name, **upload.reading, limits=limits)
         return open_frame(self.worker, path, name, upload.frame, self.clip_limits, upload.color_profile)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.exceptions import HTTPException
@@ -13,8 +12,6 @@ from vitviz.errors.kinds import LimitError, VitvizError
 from vitviz.ui.server.bodies import NOT_JSON
 from vitviz.ui.server.log import INTERNAL_ERROR
 from vitviz.ui.server.rule import RequestError
-
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def explained(error: BaseException) -> tuple[int, str]:
@@ -32,14 +29,20 @@ def explained(error: BaseException) -> tuple[int, str]:
     # JSON that Python reads, and nests too deeply to be written again.
     if isinstance(error, RecursionError):
         return 400, NOT_JSON
-    if isinstance(error, OSError) and error.errno in DISK_FULL:
-        return 507, "this server has no room for it now"
     return 500, INTERNAL_ERROR
 
 
-async def _answer(_: Request, error: Exception) -> JSONResponse:
+def refusal(error: BaseException, *, is_call: bool = False) -> JSONResponse:
+    """The answer to a request that failed; one to a call of Gradio's clients is as they show it."""
     status, reason = explained(error)
+    if is_call and status in (400, 404):
+        shown = {"__type__": "validate", "is_valid": False, "parameter_name": "request", "message": reason}
+        return JSONResponse({"detail": [shown]}, 422)
     return JSONResponse({"detail": reason}, status)
+
+
+async def _answer(_: Request, error: Exception) -> JSONResponse:
+    return refusal(error)
 
 
 HANDLERS: Mapping[type[Exception], Callable[[Request, Exception], Awaitable[JSONResponse]]] = {

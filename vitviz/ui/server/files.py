@@ -92,8 +92,7 @@ class Folder:
             name: the visitor's, of which legal signs are kept.
 
         Raises:
-            LimitError: there is no room for it.
-            OSError: the disk is full.
+            LimitError: there is no room for it, or the disk is full.
         """
         end = re.sub(r"[^\w. -]", "_", name).encode()[-MAX_NAME_BYTES:].decode(errors="ignore")
         legal = end.strip(". ") or "file"
@@ -111,7 +110,7 @@ class Folder:
         """A function that counts bytes which lie elsewhere on the disk until the block ends.
 
         Raises:
-            LimitError: by the function, if there is no room for them.
+            LimitError: by the function, if there is no room for them, or the disk is full.
         """
         with self._share() as token:
             yield partial(self._grow, token)
@@ -123,11 +122,8 @@ class Folder:
         Raises:
             LimitError: there is no room for it, or the disk is full.
         """
-        try:
-            with self.new(name) as file:
-                file.write(content)
-        except OSError as error:
-            raise LimitError(f"this server cannot keep a file of {len(content):,} bytes ({error.strerror})") from None
+        with self.new(name) as file:
+            file.write(content)
         return file.path
 
     def publish(self, content: bytes, name: str) -> str:
@@ -171,9 +167,11 @@ class Folder:
         self.sizes.put(token, token, current_visitor())
         try:
             yield token
-        except BaseException:
+        except BaseException as error:
             self.sizes.drop(token)
             self._delete(token)
+            if isinstance(error, OSError):
+                raise LimitError(f"this server cannot keep a file now ({error.strerror})") from None
             raise
 
     def _grow(self, token: str, count: int) -> None:

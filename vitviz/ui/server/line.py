@@ -23,7 +23,6 @@ from vitviz.system.machine import has_room
 from vitviz.system.strangers import MAX_SERVED
 from vitviz.ui.progress_reports import ProgressReport, Report, Step, no_report
 from vitviz.ui.server.hosts import visitor_key
-from vitviz.worker import NICENESS
 from vitviz.worker.child import IS_LINUX
 
 Result = TypeVar("Result")
@@ -31,8 +30,6 @@ Result = TypeVar("Result")
 POLL_SECONDS = 0.5
 # The most of these reports a second, of a whole line.
 MAX_REPORTS = 200
-# Of the processes that open files for long work.
-MAX_NICENESS = 19
 # Beyond the limit of memory torch ends the process where it finds none for a thread, and the event loop stalls. So what
 # has begun has this much, and new work is refused before.
 RESERVE_BYTES = 2**30
@@ -91,7 +88,7 @@ class Line:
     """
 
     def __init__(self, places: int = 1, *, is_long: bool = False) -> None:
-        self._places, self._free, self._niceness = places, places, MAX_NICENESS if is_long else 0
+        self._places, self._free = places, places
         self.seconds: float | None = None
         self._processors = torch.get_num_threads()
         self._threads = ThreadPoolExecutor(places, "vitviz-line", _step_back if is_long else None)
@@ -120,9 +117,7 @@ class Line:
         else:
             await self._wait(_Ticket(visitor, self._count, loop.create_future()), report)
         self._serve(visitor)
-        context = contextvars.copy_context()
-        context.run(NICENESS.set, self._niceness)
-        job = self._threads.submit(context.run, self._begin, work, report)
+        job = self._threads.submit(contextvars.copy_context().run, self._begin, work, report)
         # It has its place until it ends, if nobody waits for it any more, too.
         result = asyncio.wrap_future(job)
         result.add_done_callback(self._end)

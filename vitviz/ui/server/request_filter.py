@@ -25,7 +25,7 @@ from vitviz.ui.server.bodies import (
     replayed,
 )
 from vitviz.ui.server.calls import CALL, checked_call, session_of
-from vitviz.ui.server.explanations import explained
+from vitviz.ui.server.explanations import refusal
 from vitviz.ui.server.files import Folder
 from vitviz.ui.server.headers import ResponseHeaders
 from vitviz.ui.server.hosts import HostRules, visitor_key
@@ -40,8 +40,9 @@ NO_ROUTE = "this app has no such route"
 FORM_BYTES = 2**16
 # An answer is sent in parts of this size.
 PART_BYTES = 2**16
-# Of pictures as text, less is made than of many items: so many of their bytes count as one.
-TOOL_SHARE = 16
+# The share of a body that counts in memory: an upload goes to the disk, and of pictures as text, less is made than of
+# many items.
+SHARES = {Body.JSON: 1.0, Body.TOOL: 1 / 16, Body.UPLOAD: 0.0}
 # Where a program reads the answer to a call by plain HTTP.
 EVENT = re.compile(rf"{PREFIX}/call/(?:v2/)?[^/]+/(?P<event>[^/]+)")
 
@@ -80,6 +81,8 @@ class RequestFilter:
         body = LimitedBody(receive, 0)
         answer = _Answer(send, path, self._headers)
         route: Route | None = None
+        # Of the body, in memory.
+        nbytes = 0
         try:
             route = find_route(scope["method"], path, api=bool(self._blocks.fns), tools=self._blocks.mcp_server)
             if route is None:
@@ -87,29 +90,27 @@ class RequestFilter:
             scope = {**self._rules.admit(scope), "path": path}
             if route.body is not Body.NONE:
                 self._rules.check_origin(scope)
-                body = self._body(scope, route, receive)
+                most = self._max_upload_bytes + FORM_BYTES if route.body is Body.UPLOAD else route.body.value
+                body = LimitedBody(receive, most)
+                # The server itself has checked that it is a number.
+                length = int(dict(scope["headers"]).get(b"content-length", most))
+                body.expect(length)
+                nbytes = int(SHARES[route.body] * length)
             LocalContext.blocks.set(self._blocks)
-            with self._under_way.counted(_visitor(scope), _expected_bytes(scope, route)):
+            with self._under_way.counted(_visitor(scope), nbytes):
                 await self._pass(scope, route, body, receive, answer)
         except Exception as error:
             # The client is gone.
             if body.is_disconnected:
                 return
-            status, reason = explained(error)
-            if status == 500:
+            response = refusal(error, is_call=route is not None and path == JOIN)
+            if response.status_code == 500:
                 LOGGER.error("%s: %s", "a request" if route is None else route.pattern, place_of(error))
             if not answer.is_started:
-                await answer.refuse(status, reason, is_call=route is not None and path == JOIN)
+                # The server discards what still arrives of the body.
+                await response(scope, receive, answer.send)
             elif not answer.has_length:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    def _body(self, scope: Scope, route: Route, receive: Receive) -> LimitedBody:
-        """The body of a request, refused if its declared length is too large."""
-        most = self._max_upload_bytes + FORM_BYTES if route.body is Body.UPLOAD else route.body.value
-        body = LimitedBody(receive, most)
-        # The server itself has checked that it is a number.
-        body.expect(int(dict(scope["headers"]).get(b"content-length", 0)))
-        return body
 
     async def _pass(self, scope: Scope, route: Route, body: LimitedBody, receive: Receive, answer: _Answer) -> None:
         """Check a request, and have the app answer it; a short one in its turn, which its response ends."""
@@ -184,33 +185,12 @@ class _Answer:
             message = {"type": message["type"], "body": b"", "more_body": False}
         await self._send(message)
 
-    async def refuse(self, status: int, reason: str, *, is_call: bool) -> None:
-        """Send the reason; the server discards what still arrives of the body."""
-        detail: Any = reason
-        if is_call and status in (400, 404):
-            # Gradio's clients show only messages of this form.
-            status = 422
-            detail = [{"__type__": "validate", "is_valid": False, "parameter_name": "request", "message": reason}]
-        content = json.dumps({"detail": detail}).encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
-        self.when_accepted = None
-        await self.send({"type": "http.response.start", "status": status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": content, "more_body": False})
-
 
 def _path(scope: Scope) -> str:
     """The path below the app's root; a proxy may pass on the whole path or only this part."""
     root = urlsplit(scope.get("root_path", "")).path.rstrip("/")
     path: str = scope["path"]
     return path.removeprefix(root) if root and path.startswith(f"{root}/") else path
-
-
-def _expected_bytes(scope: Scope, route: Route) -> int:
-    """The bytes of a body in memory, which counts before it is there: the most of one whose length is not stated."""
-    if route.body is Body.UPLOAD:
-        return 0
-    nbytes = int(dict(scope["headers"]).get(b"content-length", route.body.value))
-    return nbytes // TOOL_SHARE if route.body is Body.TOOL else nbytes
 
 
 def _visitor(scope: Scope) -> str:

@@ -105,8 +105,5 @@ def find_route(method: str, path: str, *, api: bool = True, tools: bool = False)
         method, path: of the request; the path is decoded and lies below the app's root.
         api, tools: whether the app serves programs, and MCP.
     """
-    # No name of the app has a control character, and C libraries end a path at NUL.
-    if any(character < " " or character == "\x7f" for character in path):
-        return None
     routes = (*ROUTES, *(API_ROUTES if api else ()), *(TOOL_ROUTES if tools else ()))
     return next((route for route in routes if route.matches(method, path)), None)
