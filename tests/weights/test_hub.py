@@ -168,9 +168,9 @@ def test_one_set_of_weights_is_chosen(server: HubServer, there: dict[str, bytes]
 
 NO_CHOICE: dict[str, tuple[dict[str, bytes], list[str]]] = {
     "several": ({"a.pth": b"1", "b.pth": b"2"}, ["2 files of weights, 'a.pth', 'b.pth'", WEIGHTS]),
-    "other formats": ({"tf_model.h5": b"1", "README.md": b"2"}, ["no weights", "'README.md', 'tf_model.h5'", WEIGHTS]),
-    "in a folder": ({"onnx/model.safetensors": b"1"}, ["no files"]),
-    "nothing": ({}, ["no files"]),
+    "other formats": ({"tf_model.h5": b"1", "README.md": b"2"}, ["no weights, only 'tf_model.h5' (HDF5", WEIGHTS]),
+    "in a folder": ({"onnx/model.safetensors": b"1"}, ["no weights; expected"]),
+    "nothing": ({}, ["no weights; expected"]),
 }
 
 

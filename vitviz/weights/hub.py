@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from vitviz.errors.kinds import CheckpointError
-from vitviz.errors.messages import legible, listing, quote
+from vitviz.errors.messages import legible, quote
 from vitviz.progress import DownloadProgress
-from vitviz.weights.formats.names import EXPECTED_NAMES, INDEX_SUFFIX, weight_files
+from vitviz.weights.formats.names import INDEX_SUFFIX, choose_weights, weight_files
 
 JSON_FILES = ("config.json", "preprocessor_config.json", "processor_config.json", "open_clip_config.json")
 TOKENIZER_FILES = (
@@ -75,18 +75,6 @@ def download(repository: str, revision: str | None = None, report: Report | None
 def is_cached(repository: str, revision: str | None = None) -> bool:
     """Whether the cache has weights of a repository, so that no network is needed."""
     return _cached_snapshot(repository, revision) is not None
-
-
-def choose_weights(repository: str, names: Collection[str]) -> str:
-    """The name of the file of weights, or of the index of their shards."""
-    files = weight_files(names)
-    if len(files) == 1:
-        return files[0]
-    if files:
-        problem = f"{len(files)} files of weights, {listing(files)}"
-    else:
-        problem = f"no weights among its files, {listing(sorted(names), 8)}" if names else "no files"
-    raise CheckpointError(f"{repository}: {problem}; expected {EXPECTED_NAMES}")
 
 
 def _cached_snapshot(repository: str, revision: str | None) -> Path | None:

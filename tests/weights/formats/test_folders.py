@@ -119,12 +119,15 @@ def test_a_folder_opens_by_its_usual_file_or_the_only_one(tmp_path: Path, names:
 @pytest.mark.parametrize(
     ("names", "found"),
     [
-        ((), "no weights in this folder; expected model.safetensors or one file .safetensors, .pth"),
-        (("notes.txt",), "no weights in this folder"),
-        (("a.pth", "b.pth"), "2 weight files in this folder, 'a.pth', 'b.pth'; expected one, or its own path"),
-        (("a.safetensors", "b.pth"), "2 weight files in this folder, 'a.safetensors', 'b.pth'"),
+        ((), "no weights; expected model.safetensors or one file .safetensors, .pth"),
+        (("notes.txt",), "no weights, only 'notes.txt'; expected"),
+        (
+            ("a.pth", "b.pth"),
+            "2 files of weights, 'a.pth', 'b.pth'; expected model.safetensors or one .*, or its own path",
+        ),
+        (("a.safetensors", "b.pth"), "2 files of weights, 'a.safetensors', 'b.pth'"),
         (("a\n.pth", "b.pth"), r"'a\\n.pth', 'b.pth'"),
-        (tuple(f"{index:02}.pth" for index in range(20)), "20 weight files .* '03.pth' and 16 more"),
+        (tuple(f"{index:02}.pth" for index in range(20)), "20 files of weights, .* '03.pth' and 16 more"),
     ],
 )
 def test_a_folder_of_none_or_several_is_refused_with_them(tmp_path: Path, names: tuple[str, ...], found: str) -> None:

@@ -18,10 +18,10 @@ import torch
 from safetensors import safe_open
 
 from vitviz.errors.kinds import CheckpointError
-from vitviz.errors.messages import legible, listing, plain, quote
+from vitviz.errors.messages import legible, plain, quote
 from vitviz.system.paths import user_path
 from vitviz.weights.formats.foreign import foreign_format
-from vitviz.weights.formats.names import EXPECTED_NAMES, weight_files
+from vitviz.weights.formats.names import choose_weights, weight_files
 from vitviz.weights.formats.tensors import EXPECTED, WeightFile, refuse
 from vitviz.weights.formats.torch_files import open_torch
 
@@ -42,18 +42,12 @@ def open_weights(path: str | os.PathLike[str]) -> WeightFile:
 
 def _find_weights(folder: Path, name: str) -> Path:
     """The only file of weights in a folder, or its index, or those of the last state of a training run."""
-    names = sorted(file.name for file in folder.iterdir() if file.is_file())
-    files = weight_files(names)
+    names = [file.name for file in folder.iterdir() if file.is_file()]
     # transformers' Trainer writes each state to a folder of its own.
     states = [sub for sub in folder.glob("checkpoint-*") if sub.name[11:].isdecimal() and weight_files(os.listdir(sub))]
-    if states and not files:
+    if states and not weight_files(names):
         return _find_weights(max(states, key=lambda sub: int(sub.name[11:])), name)
-    if files[1:]:
-        refuse(name, f"{len(files)} weight files in this folder, {listing(files)}", "one, or its own path")
-    if not files:
-        foreign = (f", only {quote(each)} ({kind})" for each in names if (kind := foreign_format(each)))
-        refuse(name, f"no weights in this folder{next(foreign, '')}", EXPECTED_NAMES)
-    return folder / files[0]
+    return folder / choose_weights(name, names, ", or its own path")
 
 
 def _open(file: Path) -> WeightFile:
