@@ -27,8 +27,8 @@ from vitviz.weights.metadata.sides import both_sides
 from vitviz.weights.model import Model
 from vitviz.weights.overrides import NOTHING
 from vitviz.weights.recognize import recognize
+from vitviz.weights.verify import TOLERANCE, compare
 
-TOLERANCE = 1e-5
 REFUSED = "is a network that vitviz's own is not, so that no page can run it"
 NEEDLESS = dict.fromkeys(("embeddings.mask_token", "embeddings.position_ids"), "not used for a picture")
 ACTIVATIONS = {
@@ -74,7 +74,7 @@ class Row:
         """Its record, with the facts of a module."""
         name, rule = type(module).__name__, timm.TIMM.default_transform
         facts = partial(self.facts, module)
-        return Family(name, name, self.names, self.signature, facts, rule, ignored=NEEDLESS)
+        return Family(name, name, self.names, (self.signature,), facts, rule, ignored=NEEDLESS)
 
 
 def as_own(model: Model) -> Model:
@@ -114,16 +114,13 @@ def _compare(own: VisionTransformer, watched: WatchedNetwork, size: tuple[int, i
     noise = torch.randn(1, watched.config.channels, *size, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         ours, theirs = own.encode(noise), watched.encode(noise.to(watched.device))
-        pairs = [(own(noise), watched.returned(noise.to(watched.device)).cpu())]
-    if ours.traces[0].layers != theirs.traces[0].layers:
-        raise ConfigError(f"{ours.traces[0].layers} layers, {theirs.traces[0].layers} where it is watched")
-    for layer in range(ours.traces[0].layers):
-        pairs.append((ours.traces[0].weights(layer), theirs.traces[0].weights(layer).cpu()))
-    for found, expected in pairs:
-        if found.shape != expected.shape:
-            raise ConfigError(f"{tuple(found.shape)} numbers, {tuple(expected.shape)} where it is watched")
-        if (difference := float((found - expected).abs().max())) > TOLERANCE * max(1, float(expected.abs().max())):
-            raise ConfigError(f"its numbers differ by {difference:.2g}")
+        outputs = [own(noise), watched.returned(noise.to(watched.device)).cpu()]
+    traces = (*ours.traces, *theirs.traces)
+    attention = [torch.stack([trace.weights(layer).cpu() for layer in range(trace.layers)]) for trace in traces]
+    for quantity, (found, expected) in {"output": outputs, "attention": attention}.items():
+        comparison = compare(quantity, found, expected, TOLERANCE * expected.abs().max().clamp(min=1))
+        if not comparison.exact:
+            raise ConfigError(f"its {comparison.text}")
 
 
 def facts_of_timm(module: Any, found: MatchedCheckpoint | None = None) -> dict[str, Any]:

@@ -122,41 +122,43 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[tu
             "timm's or transformers' config.json"
         )
     built, config = build_from_folder(files, model.origin.folder), model.network.config
-    trained, comparisons = (config.image_height, config.image_width), list[Comparison]()
-    module: Any = built.module
+    trained, photo = (config.image_height, config.image_width), open_image(image)
+    theirs = _prepares(built, files.package, model)
+    prepared = [
+        each.prepare(photo, config.patch_height, config.patch_width).pixels
+        for each in (model.preprocessing, theirs or model.preprocessing)
+    ]
+    comparisons = [] if theirs is None else [compare("pixels of the image", *prepared)]
+    runs = []
+    for size in dict.fromkeys([trained, *sizes]):
+        noise = torch.randn(NOISE_IMAGES, config.channels, *size, generator=torch.Generator().manual_seed(SEED))
+        runs.append((f"output for noise of {size[0]}×{size[1]}", size, noise, noise))
+    runs.append(("output for the image", trained, prepared[0], prepared[1]))
     attention: dict[int, Comparison] = {}
-
-    def run_both(quantity: str, network: Network, ours: torch.Tensor, theirs: torch.Tensor) -> None:
+    for quantity, size, ours, others in runs:
+        with building(str(files.package), f"running at {size[0]}×{size[1]}"):
+            network = _watched(built.module, size, model)
         with torch.inference_mode():
-            (found, weights), encoding = model.network(ours, need_weights=True), network.encode(theirs)
-            comparisons.append(compare(quantity, found, network(theirs)))
+            (found, weights), encoding = model.network(ours, need_weights=True), network.encode(others)
+            comparisons.append(compare(quantity, found, network(others)))
         for layer, own in enumerate(weights):
             other = torch.stack([trace.weights(layer) for trace in encoding.traces])
             each = compare(f"attention, layer {layer}", own, other, attention_bound(other))
-            if layer not in attention or each.ratio > attention[layer].ratio:
-                attention[layer] = each
-
-    def watch(size: tuple[int, int], preprocessing: Any) -> Model:
-        with building(str(files.package), f"running at {size[0]}×{size[1]}"):
-            resized, own_size = module, trained
-            if hasattr(module, "set_input_size"):
-                # It resizes the positions that it has.
-                resized, own_size = deepcopy(module), size
-                resized.set_input_size(img_size=size)
-            stated: dict[str, Any] = {"labels": model.labels, "prefix": config.prefix, "image_size": own_size}
-            return load_module(resized, preprocessing=preprocessing, **stated)
-
-    for size in dict.fromkeys([trained, *sizes]):
-        pixels = torch.randn(NOISE_IMAGES, config.channels, *size, generator=torch.Generator().manual_seed(SEED))
-        run_both(f"output for noise of {size[0]}×{size[1]}", watch(size, model.preprocessing).network, pixels, pixels)
-    theirs = _prepares(built, files.package, model)
-    patch, photo = (config.patch_height, config.patch_width), open_image(image)
-    prepared = [each.prepare(photo, *patch).pixels for each in (model.preprocessing, theirs or model.preprocessing)]
-    if theirs is not None:
-        comparisons.insert(0, compare("pixels of the image", *prepared))
-    run_both("output for the image", watch(trained, model.preprocessing).network, *prepared)
+            attention[layer] = max(each, attention.get(layer, each), key=lambda each: each.ratio)
     unread = () if theirs is not None else ("pixels: no file in the folder states to its package how to prepare them",)
     return Verification(model.name, built.title, (*comparisons, *attention.values()), unread)
+
+
+def _watched(module: Any, size: tuple[int, int], model: Model) -> Network:
+    """The package's module, watched at this size; timm's are resized to it."""
+    config = model.network.config
+    trained = config.image_height, config.image_width
+    if hasattr(module, "set_input_size"):
+        # It resizes the positions that it has.
+        module, trained = deepcopy(module), size
+        module.set_input_size(img_size=size)
+    stated: dict[str, Any] = {"labels": model.labels, "prefix": config.prefix, "image_size": trained}
+    return load_module(module, preprocessing=model.preprocessing, **stated).network
 
 
 def _prepares(built: Built, package: str | None, model: Model) -> Preprocessing | None:
