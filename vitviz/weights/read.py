@@ -216,29 +216,20 @@ def _preprocessing(checkpoint: MatchedCheckpoint, files: Beside, config: ViTConf
         rule = replace(rule, source=source, arguments={**rule.arguments, "mean": halves, "std": halves})
     if "image_size" in checkpoint.overrides:
         rule = replace(rule, size=None)
-    size, any_size = _input_size(facts.get("image_size"), config), bool(facts.get("any_size"))
+    trained = config.layout(config.image_height, config.image_width)
+    size: tuple[int, int] = facts.get("image_size") or (config.image_height, config.image_width)
+    if (size[0] // patch[0], size[1] // patch[1]) != (trained.grid_height, trained.grid_width):
+        # Of sides that are no multiple of the patch, the network reads the whole patches.
+        size = config.image_height, config.image_width
     stated, normalisation = find_rule(files, config.channels), checkpoint.overrides.get("normalisation")
     rule = stated or rule
     if normalisation is not None:
         rule = rule.standardised(normalisation, config.channels)
     addition = "; no file beside the checkpoint says it" if stated is None else rule.assumption
-    preprocessing, source = rule.fit_network(*size, patch, any_size)
+    preprocessing, source = rule.fit_network(*size, patch, bool(facts.get("any_size")))
     source += addition + "; pass normalisation=… where yours differs" * (bool(addition) and normalisation is None)
     checkpoint.record("preprocessing", summarise(preprocessing), source, bool(addition))
     return preprocessing
-
-
-def _input_size(stated: tuple[int, int] | None, config: ViTConfig) -> tuple[int, int]:
-    """Height and width in pixels of the network's training images.
-
-    A configuration may state sides that are no multiple of the patch; the network then reads the whole patches only.
-    """
-    trained = config.layout(config.image_height, config.image_width)
-    if stated is not None:
-        grid = stated[0] // config.patch_height, stated[1] // config.patch_width
-        if grid == (trained.grid_height, trained.grid_width):
-            return stated
-    return config.image_height, config.image_width
 
 
 def summarise(preprocessing: Preprocessing) -> str:

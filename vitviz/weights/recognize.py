@@ -8,8 +8,9 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from vitviz.errors.arguments import word
 from vitviz.errors.kinds import CheckpointError, UnknownFamilyError
-from vitviz.errors.messages import choices, listing, quote
+from vitviz.errors.messages import listing, quote
 from vitviz.weights.conversion.canonical import OUTER, Candidate, Family, MatchedCheckpoint
 from vitviz.weights.conversion.heads import find_head
 from vitviz.weights.families import FAMILIES
@@ -100,16 +101,14 @@ def _refuse_adapted(file: WeightFile) -> None:
 
 def _possible_families(file: WeightFile, files: Beside, stated: Stated) -> tuple[Family, ...]:
     """The families that the user's options and the configuration allow."""
-    name, model_type = stated.family, files.config.get("model_type")
+    name, by_name = stated.family, {family.name: family for family in FAMILIES}
     if name is None and ("architecture" in stated.facts or files.package == "timm"):
         name = "timm"
     if name is not None:
-        named = tuple(family for family in FAMILIES if family.name == name)
-        if not named:
-            raise CheckpointError(f"family {name!r}: expected {choices(family.name for family in FAMILIES)}")
-        return named
+        return (by_name[word("family", name, by_name, CheckpointError)],)
     if files.package is None:
         return FAMILIES
+    model_type = files.config.get("model_type")
     matching = tuple(family for family in FAMILIES if model_type in family.model_types)
     if not matching:
         described = f"model_type {quote(model_type)} in its config.json" if model_type else "open_clip_config.json"

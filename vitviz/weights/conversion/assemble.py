@@ -310,16 +310,11 @@ def _trained_grid(
             reason = f"the positions; the configuration's {stated} pixels do not fit them"
             checkpoint.record("grid", f"{side}×{side}", reason, assumed=True)
         return side, side
-    can_have = set(checkpoint.family.keys_of("prefix_tokens.cls")).difference(checkpoint.family.excluded_keys)
-    if not checkpoint.has("prefix_tokens.cls") and can_have and "image_size" not in checkpoint.overrides:
-        # One position beyond a square belongs to a CLS token.
-        patches = positions - prefix_count - 1
-        if patches == math.prod(grid) if size else patches > 0 and _is_square(patches):
-            raise checkpoint.missing_key("prefix_tokens.cls")
     expected = f"an image of {size[0]}×{size[1]} in patches of {patch[0]}×{patch[1]}" if size else "a square image"
+    has_cls, cls = checkpoint.has("prefix_tokens.cls"), checkpoint.expected_key("prefix_tokens.cls")
     raise CheckpointError(
-        f"{checkpoint.name}: {positions} positions in {quote(checkpoint.keys['positions'])} and {prefix_count} "
-        f"prefix tokens do not fit {expected}; pass image_size=(height, width)"
+        f"{checkpoint.name}: {positions} positions in {quote(checkpoint.keys['positions'])} and {prefix_count} prefix "
+        f"tokens{'' if has_cls else f' (no {quote(cls)})'} do not fit {expected}; pass image_size=(height, width)"
     )
 
 

@@ -108,8 +108,7 @@ class Family:
         title: as the README and the app call it.
         names: canonical keys by the family's keys; ``*`` stands for the number of a layer, ``?`` for that of a chunk of
             layers. A key that is not a single tensor stands for ``.weight`` and ``.bias``.
-        signature: keys that identify the family, those of layer 0 among them; all must be present.
-        other_signatures: of other versions of the layout; any one of them identifies the family, too.
+        signatures: sets of keys, those of layer 0 among them; all keys of any one of them identify the family.
         facts: returns what the weights alone do not determine: fields of :class:`vitviz.ViTConfig`, and what
             :func:`vitviz.weights.conversion.assemble.assemble` needs besides.
         default_transform: preprocessing of a checkpoint that states none, for pictures of three channels; the fact
@@ -128,10 +127,9 @@ class Family:
     name: str
     title: str
     names: Mapping[str, str]
-    signature: tuple[str, ...]
+    signatures: tuple[tuple[str, ...], ...]
     facts: Callable[[MatchedCheckpoint], dict[str, Any]]
     default_transform: PreprocessingRule
-    other_signatures: tuple[tuple[str, ...], ...] = ()
     excluded_keys: tuple[str, ...] = ()
     accepts: Callable[[Candidate], bool] = accept_all
     model_types: tuple[str, ...] = ()
@@ -140,11 +138,6 @@ class Family:
     ignored: Mapping[str, str] = field(default_factory=dict)
     outside: Mapping[str, str] = field(default_factory=dict)
     convert: Callable[[str, torch.Tensor, Mapping[str, Any]], torch.Tensor] = identity
-
-    @property
-    def signatures(self) -> tuple[tuple[str, ...], ...]:
-        """Every set of keys that identifies the family."""
-        return (self.signature, *self.other_signatures)
 
     @cached_property
     def canonical_keys(self) -> dict[str, str]:

@@ -91,7 +91,7 @@ DINO = Family(
     name="dino",
     title="DINO, its own layout",
     names=DINO_NAMES,
-    signature=("patch_embed.proj.weight", "cls_token", "pos_embed", "blocks.0.attn.qkv.weight", "norm.weight"),
+    signatures=(("patch_embed.proj.weight", "cls_token", "pos_embed", "blocks.0.attn.qkv.weight", "norm.weight"),),
     excluded_keys=(
         "mask_token",
         "reg_token",
@@ -113,8 +113,10 @@ DINOV2 = Family(
     name="dinov2",
     title="DINOv2, its own layout",
     names=DINOV2_NAMES,
-    signature=("patch_embed.proj.weight", "mask_token", "pos_embed", "blocks.0.attn.qkv.weight", "blocks.0.ls1.gamma"),
-    other_signatures=(("patch_embed.proj.weight", "mask_token", "pos_embed", "blocks.0.0.attn.qkv.weight"),),
+    signatures=(
+        ("patch_embed.proj.weight", "mask_token", "pos_embed", "blocks.0.attn.qkv.weight", "blocks.0.ls1.gamma"),
+        ("patch_embed.proj.weight", "mask_token", "pos_embed", "blocks.0.0.attn.qkv.weight"),
+    ),
     excluded_keys=("decoder_embed.weight",),
     facts=dinov2_facts,
     published=by_shape("DINOv2"),

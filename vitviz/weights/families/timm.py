@@ -143,8 +143,11 @@ def _facts_of(checkpoint: MatchedCheckpoint, row: TimmArchitecture) -> dict[str,
     stated, size = both_sides(arguments.get("img_size")), cfg.get("input_size")
     if stated is None and are_sides(size, 3) and (cfg.get("fixed_input_size") or not facts["any_size"]):
         stated = size[1], size[2]
-    facts |= {"heads": arguments.get("num_heads", facts["heads"]), "image_size": stated or facts["image_size"]}
-    facts |= {"any_size": bool(arguments.get("dynamic_img_size", facts["any_size"]))}
+    facts |= {
+        "heads": arguments.get("num_heads", facts["heads"]),
+        "image_size": stated or facts["image_size"],
+        "any_size": bool(arguments.get("dynamic_img_size", facts["any_size"])),
+    }
     classes = checkpoint.shape("classifier.weight")[:1]
     if classes and isinstance(config.get("num_classes"), int):
         facts["stated"] = {**facts["stated"], "classes": config["num_classes"]}
@@ -210,7 +213,7 @@ TIMM = Family(
     name="timm",
     title="timm ViT, DeiT, MAE, SigLIP, CLIP",
     names=NAMES,
-    signature=SIGNATURE,
+    signatures=(SIGNATURE,),
     facts=timm_facts,
     published=published,
     architectures=fitting_architectures,

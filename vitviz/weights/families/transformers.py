@@ -86,8 +86,10 @@ VIT = Family(
     name="transformers-vit",
     title="transformers ViT",
     names=NAMES,
-    signature=(PATCH, "encoder.layer.0.layernorm_before.weight"),
-    other_signatures=((PATCH, "layers.0.layernorm_before.weight"),),
+    signatures=(
+        (PATCH, "encoder.layer.0.layernorm_before.weight"),
+        (PATCH, "layers.0.layernorm_before.weight"),
+    ),
     excluded_keys=("embeddings.distillation_token",),
     model_types=("vit",),
     facts=vit_facts,

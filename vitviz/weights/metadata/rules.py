@@ -22,14 +22,12 @@ class PreprocessingRule:
         source: where it is stated.
         arguments: of :class:`Preprocessing`, without the size.
         size: height and width of the input that is stated, if any.
-        patch: side of the patches that is stated, if any; the size then follows from the number of patches.
         defaults: entries that only the package's defaults state.
     """
 
     source: str
     arguments: Mapping[str, Any]
     size: tuple[int, int] | None
-    patch: int | None = None
     defaults: tuple[str, ...] = ()
 
     @classmethod
@@ -74,21 +72,16 @@ class PreprocessingRule:
     def fit_network(self, height: int, width: int, patch: tuple[int, int], any_size: bool) -> tuple[Preprocessing, str]:
         """The preprocessing of a network trained at this size, and a sentence with its source.
 
-        The stated size is used, as the package does, if it has as many patches as the trained size, if the network
-        takes any size, or if a number of patches is stated. Otherwise the trained size is used, and the sentence says
-        so.
+        The stated size is used, as the package does, if it has as many patches as the trained size, or if the network
+        takes any size. Otherwise the trained size is used, and the sentence says so.
 
         Raises:
-            CheckpointError: a value is out of range, or the network has other patches.
+            CheckpointError: a value is out of range.
         """
-        if self.patch is not None and (self.patch, self.patch) != patch:
-            raise CheckpointError(
-                f"{self.source}: patch_size = {self.patch}: expected that of the network, {patch[0]}×{patch[1]}"
-            )
         if self.size is None:
             return self.at(height, width), self.source
         grid = self.size[0] // patch[0], self.size[1] // patch[1]
-        if grid == (height // patch[0], width // patch[1]) or ((any_size or self.patch) and min(grid)):
+        if grid == (height // patch[0], width // patch[1]) or (any_size and min(grid)):
             return self.at(*self.size), self.source
         size_note = f"not at its {self.size[0]}×{self.size[1]} pixels but at the {height}×{width}"
         return self.at(height, width), f"{self.source}; {size_note} that the network was trained at"

@@ -55,10 +55,7 @@ def find_rule(files: Beside, channels: int) -> PreprocessingRule | None:
         name: value for name, value in stated.items() if value is not None or name.startswith(("do_", "default_to"))
     }
     defaults = tuple(name for name in OF_VIT if stated.get(name) is None)
-    try:
-        return processor_rule({**OF_VIT, **named}, source, channels, defaults)
-    except CheckpointError as error:
-        raise UnknownFamilyError(str(error)) from None
+    return processor_rule({**OF_VIT, **named}, source, channels, defaults)
 
 
 def timm_rule(cfg: Fields, source: str, channels: int) -> PreprocessingRule:
@@ -82,7 +79,7 @@ def timm_rule(cfg: Fields, source: str, channels: int) -> PreprocessingRule:
         "interpolation": cfg.get("interpolation") or "bicubic",
     }
     defaults = tuple(name for name in OF_TIMM if not cfg.get(name))
-    return PreprocessingRule(source, arguments, (size[1], size[2]), defaults=defaults)
+    return PreprocessingRule(source, arguments, (size[1], size[2]), defaults)
 
 
 def open_clip_rule(cfg: Fields, image_size: Any, channels: int) -> PreprocessingRule:
@@ -105,7 +102,7 @@ def open_clip_rule(cfg: Fields, image_size: Any, channels: int) -> Preprocessing
         "interpolation": "bicubic" if oblong or interpolation == "random" else interpolation,
     }
     defaults = tuple(name for name in ("mean", "std", "interpolation") if not cfg.get(name))
-    return PreprocessingRule(source, arguments, size, defaults=defaults)
+    return PreprocessingRule(source, arguments, size, defaults)
 
 
 def processor_rule(
@@ -120,7 +117,7 @@ def processor_rule(
         float_first: whether it rescales before it resizes, and so does not round to whole levels.
 
     Raises:
-        CheckpointError: it does anything else.
+        UnknownFamilyError: it does anything else.
     """
     on = {name: fields.get(f"do_{name}", name not in ("center_crop", "pad")) for name in SWITCHES}
     interpolation = RESAMPLINGS.get(fields.get("resample", -1))
@@ -141,7 +138,7 @@ def processor_rule(
         rows = next(each for each in range(math.isqrt(count), 0, -1) if count % each == 0)
         fit, target = {"fit": "native"}, (rows * patch, count // rows * patch)
     if not on["resize"] or on["pad"] or interpolation is None or not isinstance(target, tuple):
-        raise CheckpointError(
+        raise UnknownFamilyError(
             f"{source}: expected one that resizes, crops a part of that, and standardises; found {_stated(fields)}"
         )
     white = fields.get("rescale_factor", 1 / 255) * 255 if on["rescale"] else 255.0
@@ -155,7 +152,7 @@ def processor_rule(
         **{"mean": mean, "std": std, "interpolation": interpolation, "rounding": "transformers", **fit},
         "backend": "torchvision float" if float_first and on["rescale"] else "torchvision",
     }
-    return PreprocessingRule(source, arguments, target, patch, defaults)
+    return PreprocessingRule(source, arguments, target, defaults)
 
 
 SWITCHES = ("resize", "center_crop", "pad", "rescale", "normalize")
