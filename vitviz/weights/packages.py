@@ -6,13 +6,11 @@ The packages read configurations, weights and vocabularies themselves; code of a
 from __future__ import annotations
 
 import importlib
-import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +27,11 @@ from vitviz.weights.modules.unwrap import find_vision_part
 from vitviz.weights.suggestions import ignore_argument
 
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
+# torchvision's operators load beside the torch alone for which they were built.
 MISFIT = (
-    "torchvision {} was built for another torch than {}; expected both from one index of packages: "
+    "; where torchvision was built for another torch, both from one index of packages fit: "
     "pip install --force-reinstall torch torchvision"
 )
-# torchvision's error if its operators do not load, and Python's for every later import of it.
-OF_MISFITS = re.compile(r"operator torchvision::|partially initialized module 'torchvision'")
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,22 +110,12 @@ def building(package: str, purpose: str) -> Iterator[None]:
         raise
     # A package may raise anything, as soon as it is imported.
     except Exception as error:
-        if is_misfit(error):
-            raise CheckpointError(f"{purpose}: {MISFIT.format(version('torchvision'), torch.__version__)}") from None
         if isinstance(error, ImportError) and error.name == package:
             raise CheckpointError(needs(purpose, package)) from None
         first, *more = str(error).strip().splitlines() or [""]
         message = f"{first} {more[0].strip()}" if more and first.endswith(":") else first
-        raise CheckpointError(f"{package}: {purpose}: {type(error).__name__}: {quote(message)[1:-1]}") from None
-
-
-def is_misfit(error: BaseException | None) -> bool:
-    """Whether an error has one of torchvision, whose operators do not fit torch, as its cause."""
-    while error is not None:
-        if OF_MISFITS.search(str(error)):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+        hint = MISFIT * ("torchvision" in message)
+        raise CheckpointError(f"{package}: {purpose}: {type(error).__name__}: {quote(message)[1:-1]}{hint}") from None
 
 
 def _of_timm(name: str, file: WeightFile | None = None) -> Built:

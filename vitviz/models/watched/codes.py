@@ -24,8 +24,6 @@ from vitviz.models.watched.structure import CallShape
 
 # The most pairs of pictures over which changes are summed, if convolutions mix neighbours.
 MAX_PAIRS = 4
-# Padding tokens of windows may differ by rounding: relative to their largest number.
-PAD_TOLERANCE = 1e-6
 # The most by which tokens that are no patches may change, squared and relative to the largest change of a token.
 MAX_ROUNDING = 1e-2
 Grid = tuple[int, int]
@@ -50,7 +48,7 @@ def decode_places(
 
     Returns:
         Without the calls whose tokens are not exactly these patches, each once, and ``extra`` other tokens. Instead of
-        the latter, there may be padding of windows that reach beyond the picture: tokens that are all the same.
+        the latter, there may be tokens between the patches, such as padding of windows that reach beyond the picture.
     """
     calls = {
         number: shape
@@ -82,7 +80,7 @@ def decode_places(
             # Other tokens change by rounding where all features are quantised by one scale.
             rounding = MAX_ROUNDING if extra and sign < 0 else 0.0
             for number in calls.keys() - places.keys():
-                place = _places(calls[number], grid, extra, sums[number], rounding, reference[number][-1])
+                place = _places(calls[number], grid, extra, sums[number], rounding)
                 if place is not None:
                     places[number] = place
             if len(places) == len(calls):
@@ -147,9 +145,7 @@ def _middle(side: int) -> torch.Tensor:
     return (pixels >= side // 4) & (pixels < side - side // 4)
 
 
-def _places(
-    shape: CallShape, grid: Grid, extra: int, changes: torch.Tensor, rounding: float, values: torch.Tensor
-) -> TokenPlaces | None:
+def _places(shape: CallShape, grid: Grid, extra: int, changes: torch.Tensor, rounding: float) -> TokenPlaces | None:
     """The places of a call's tokens; None if they are not every patch once.
 
     Args:
@@ -157,24 +153,17 @@ def _places(
         grid, extra: as in :func:`decode_places`.
         changes: ``"3 mask token"``, how much more tokens change with the patches of a mask than with the others.
         rounding: the most by which tokens that are no patches change, relative to the largest change.
-        values: of the call.
     """
     index, *others = (_index(each, grid, extra, rounding) for each in changes)
     # If queries and keys are different patches, the call is not attention among the patches of one grid.
     if index is None or any(other is None or not torch.equal(index, other) for other in others):
         return None
-    # If the module has no extra tokens, tokens that are not patches may pad windows.
+    # If the module has no extra tokens, tokens that are not patches may pad windows: several, and among the patches.
     pads = set(range(shape.windows * shape.queries)) - set(index.tolist())
-    places = TokenPlaces(index, shape.windows, torch.tensor(sorted(pads), dtype=torch.long))
-    return places if not pads or _is_padding(places, values) else None
-
-
-def _is_padding(places: TokenPlaces, values: torch.Tensor) -> bool:
-    """Whether the tokens that are not patches pad windows: several, all the same, and among the patches."""
-    pads = values.movedim(1, -2).flatten(0, 1).flatten(1)[places.pads.to(values.device)]
-    is_same = bool((pads - pads[:1]).abs().max() <= PAD_TOLERANCE * pads.abs().max())
-    is_between = int(places.index.sort().values.diff().max()) > 1
-    return len(pads) > 1 and is_same and (places.windows > 1 or is_between)
+    is_between = shape.windows > 1 or int(index.sort().values.diff().max()) > 1
+    if len(pads) == 1 or (pads and not is_between):
+        return None
+    return TokenPlaces(index, shape.windows, torch.tensor(sorted(pads), dtype=torch.long))
 
 
 def _index(changes: torch.Tensor, grid: Grid, extra: int, rounding: float) -> torch.Tensor | None:

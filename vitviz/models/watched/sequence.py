@@ -27,7 +27,7 @@ MIN_CORRELATION = 0.5
 # Numbers per token by which the queries, keys and values of two passes are compared.
 DIGEST = 8
 # By which padding tokens may differ, relative to their largest number.
-SAME = 1e-4
+SAME = 1e-6
 SAME_TOKENS = "expected the same tokens in every layer"
 REPLACED = (
     "tokens that are not patches are replaced, as by new prompts in every layer: they hold nothing of what the layer "

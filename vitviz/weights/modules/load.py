@@ -121,8 +121,10 @@ def _load(
         size = whole_patches(size, patch)
         full = own if whole_patches(own, patch) == size else size
     tokens = find_prefix(module) if prefix is None else prefix_names(prefix)
-    stated: dict[str, Any] = {"image_size": image_size, "patch_size": patch_size, "prefix": prefix, "labels": labels}
-    stated |= {"preprocessing": preprocessing, "normalisation": normalisation, "forward": forward}
+    stated: dict[str, Any] = {
+        **{"image_size": image_size, "patch_size": patch_size, "prefix": prefix, "labels": labels},
+        **{"preprocessing": preprocessing, "normalisation": normalisation, "forward": forward},
+    }
     if callable(preprocessing):
         preprocessing = read_function(preprocessing, box, normalisation)
     elif box is not None:
