@@ -228,7 +228,7 @@ class OldCls(OwnViT):
 
 
 BESIDE = "the calls of attention 2 and 3 do not follow one another: .* branches side by side, .*"
-MOVED = r"between the calls of attention 0 and 1, tokens change places or mix \(\d+ change with 12\)"
+MOVED = r"between the calls of attention 0 and 1, tokens change places or mix \(\d+ change with \d+\)"
 REPLACED = "between the calls of attention 0 and 1, tokens that are not patches are replaced, as by new prompts .*"
 REFUSALS: dict[str, tuple[Any, str]] = {
     "difference": (lambda: Branched("difference"), BESIDE.replace("2 and 3", "0 and 1")),

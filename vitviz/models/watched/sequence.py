@@ -1,25 +1,32 @@
 """Verifies that layers follow one another, token by token: what one writes reaches what the next one reads.
 
 Two passes replace the output of every layer by noise, the second one by other noise in some tokens, which differ from
-layer to layer. As attention then mixes no tokens, exactly the tokens that were marked in the layers before must change
-in a layer's queries, keys and values. Branches beside each other, several passes, and tokens that change places between
-two layers fail this test, whatever the weights are.
+layer to layer, and begin with a picture of which some patches differ. As attention then mixes no tokens, exactly the
+tokens that were marked in the picture and in the layers before must change in a layer's queries, keys and values, and
+behind the last layer. Branches beside each other, several passes, tokens that change places between two layers, and
+operations that mix them fail this test, whatever the weights are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 
 from vitviz.attention.precision import precise
 from vitviz.errors.kinds import ConfigError
 from vitviz.models.watched.calls import AttentionCall
+from vitviz.models.watched.codes import repaint
 from vitviz.models.watched.local import local_hooks
 from vitviz.models.watched.places import TokenPlaces
+from vitviz.models.watched.program import Hook, first_tensor
 from vitviz.models.watched.replay import OnCall, Replay
+from vitviz.models.watched.stream import ResidualStream
 
+# Of the colours of marked patches.
+SEED = 0
 # Marks must survive a layer scale that has hardly been trained.
 MARK_SCALE = 100.0
 # Operations that read all tokens change others, too. The changes must still correlate with the marks.
@@ -82,23 +89,29 @@ def _digest(tensor: torch.Tensor) -> torch.Tensor:
 def verify_sequence(
     replay: Replay,
     pixels: torch.Tensor,
+    grid: tuple[int, int],
     calls: Sequence[int],
     others: Sequence[int],
     places: Sequence[TokenPlaces],
     extra: int,
-) -> int | None:
+    stream: ResidualStream | None,
+) -> tuple[int | None, tuple[str, ...]]:
     """Verify that calls of attention are layers that follow one another, with the same tokens at the same places.
-
-    Returns the number of the first call whose tokens other operations than convolutions and means have mixed, such as
-    an attention that cannot be observed; None if there is none.
 
     Args:
         replay: of the module.
         pixels: ``"1 channel height width"``.
+        grid: rows and columns of patches.
         calls: number of each layer's call.
         others: numbers of the calls that are no layers.
         places: places of the tokens in every layer.
         extra: number of tokens that are not patches.
+        stream: the tokens between the layers; None if they are unknown, so that nothing is read behind the last one.
+
+    Returns:
+        The number of the first call whose tokens other operations than convolutions and means have mixed, such as an
+        attention that cannot be observed, or of the call that would follow the last one; None if there is none. And
+        whether the tokens read more of the picture than their own patch, in words.
 
     Raises:
         ConfigError: a layer does not read what the one before wrote, or has its tokens in another order; tokens that
@@ -106,33 +119,57 @@ def verify_sequence(
             wrote or writes what they read.
     """
     _check_order(replay, calls, others)
-    depth, tokens, hooks = len(calls), len(places[0].index), local_hooks(replay.program)
+    depth, tokens, local = len(calls), len(places[0].index), local_hooks(replay.program)
     layers = {number: layer for layer, number in enumerate(calls)}
+    unmarked, all_marks = torch.zeros(depth + 1, tokens, dtype=torch.bool), _all_marks(depth + 1, tokens, extra)
 
-    def digests(marks: torch.Tensor) -> list[torch.Tensor]:
+    def reads(marks: torch.Tensor, hooks: Mapping[int, Hook], count: int = depth) -> list[torch.Tensor]:
+        """Digests of what the first layers read; of all layers, also of the tokens behind the last one."""
         found: list[torch.Tensor] = []
-        replay(pixels, marked_pass(layers, places, marks, found), hooks, replay.steps_of(*calls))
+
+        def on_tokens(number: int, args: Any, kwargs: Any, result: Any, values: Any) -> Any:
+            assert stream is not None, "its step is known"
+            found.append(places[-1].sort_tokens(_digest(stream.in_front(first_tensor(result))[:, None]))[None])
+            return result
+
+        ends = {} if stream is None or count < depth else {stream.ends[-1]: on_tokens}
+        picture = repaint(pixels, marks[0, extra:].view(grid), SEED)
+        until = [*replay.steps_of(*calls[:count]), *ends]
+        replay(picture, marked_pass(layers, places, marks[1:], found), {**hooks, **ends}, until)
         return found
 
-    def output(marks: torch.Tensor) -> torch.Tensor:
-        return replay(pixels, marked_pass(layers, places, marks, []))
+    def is_of_patches(hooks: Mapping[int, Hook]) -> bool:
+        """Whether the tokens that the first layer reads change with their own patches alone."""
+        marks = unmarked.clone()
+        marks[0] = all_marks[0][0]
+        changes = _changes(reads(unmarked, hooks, 1), reads(marks, hooks, 1))
+        return torch.equal(changes[0] > 0, marks[:1].expand(3, -1))
 
-    reference, mixed = digests(torch.zeros(depth, tokens, dtype=torch.bool)), set[int]()
+    def output(marks: torch.Tensor) -> torch.Tensor:
+        return replay(pixels, marked_pass(layers, places, marks[1:], []))
+
+    remarks: tuple[str, ...] = ()
+    if stream is not None and not is_of_patches({}):
+        remarks = ("its tokens read more of the picture than their own patch, such as features of convolutions do",)
     # A layer that changes nothing at all, such as one whose scale is zero, may be where it is.
-    silent = set[int]()
-    for marks in _all_marks(depth, tokens, extra):
-        changes = _changes(reference, digests(marks))
-        for layer in range(depth - 1):
-            later = torch.stack(changes[layer + 1 :])[..., marks[layer]]
-            if bool(marks[layer].any()) and not bool((later > 0).any()) and layer not in silent:
-                silent.add(layer)
-                alone = torch.zeros_like(marks)
-                alone[layer] = True
-                if not torch.equal(output(alone), output(torch.zeros_like(marks))):
+    silent, mixed = set[int](), set[int]()
+    reference, is_local = reads(unmarked, local), is_of_patches(local)
+    for marks in all_marks:
+        # Features that all read all of the picture tell nothing of the layers.
+        marks[0] &= is_local
+        changes = _changes(reference, reads(marks, local))
+        for layer in range(len(changes) - 1):
+            later = torch.cat(changes[layer + 1 :])[:, marks[layer + 1]]
+            if bool(marks[layer + 1].any()) and not bool((later > 0).any()) and layer not in silent:
+                alone = unmarked.clone()
+                alone[layer + 1] = True
+                if torch.equal(output(alone), output(unmarked)):
+                    silent.add(layer)
+                elif layer + 1 < depth:
                     raise ConfigError(_beside(calls[layer], calls[layer + 1]))
-        marks[list(silent)] = False
-        mixed |= {calls[layer] for layer, change in enumerate(changes) if _is_mixed(layer, calls, change, marks, extra)}
-    return min(mixed, default=None)
+        marks[[layer + 1 for layer in silent]] = False
+        mixed |= {read for read, change in enumerate(changes) if _is_mixed(read, calls, change, marks, extra)}
+    return min(((*calls, calls[-1] + 1)[read] for read in mixed), default=None), remarks
 
 
 def _check_order(replay: Replay, calls: Sequence[int], others: Sequence[int]) -> None:
@@ -146,23 +183,27 @@ def _check_order(replay: Replay, calls: Sequence[int], others: Sequence[int]) ->
         raise ConfigError(_beside(*sorted((calls[0], others[0]))))
 
 
-def _all_marks(depth: int, tokens: int, extra: int) -> list[torch.Tensor]:
-    """The marked tokens of several passes, ``"layer token"``: none twice, half of them in the first or last layer.
+def _all_marks(rows: int, tokens: int, extra: int) -> list[torch.Tensor]:
+    """The marked tokens of several passes, ``"row token"``: those of the picture, and then of the output of each layer.
 
+    None is marked twice. Half of them are marked in the first or last row, a quarter in the others, the rest nowhere.
     Those that are not patches are marked in all layers at once, too, so that one that is put back in any of them shows.
     """
-    passes, count = [], max(1, min(depth, tokens // 2))
-    for start in range(0, depth, count):
-        layers = torch.arange(start, min(depth, start + count))
-        for seed, order in enumerate((layers, layers.flip(0))):
-            marks = torch.zeros(depth, tokens, dtype=torch.bool)
+    passes, half, quarter = [], max(1, tokens // 2), tokens // 4
+    count = min(rows, quarter + 1)
+    for start in range(0, rows, count):
+        some = torch.arange(start, min(rows, start + count))
+        for seed, order in enumerate((some, some.flip(0))):
+            marks = torch.zeros(rows, tokens, dtype=torch.bool)
             shuffled = torch.randperm(tokens, generator=torch.Generator().manual_seed(seed + 1))
-            half = max(1, tokens // 2)
             marks[order[0], shuffled[:half]] = True
-            for layer, own in zip(order[1:], shuffled[half:].chunk(len(order)), strict=False):
-                marks[layer, own] = True
+            for row, own in zip(order[1:], shuffled[half : half + quarter].chunk(max(1, len(order) - 1)), strict=False):
+                marks[row, own] = True
             passes.append(marks)
-    return [*passes, (torch.arange(tokens) < extra).repeat(depth, 1)] if extra else passes
+    passes += [(torch.arange(tokens) < extra).repeat(rows, 1)] * (extra > 0)
+    for marks in passes:
+        marks[0, :extra] = False
+    return passes
 
 
 def _changes(before: list[torch.Tensor], after: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -171,8 +212,8 @@ def _changes(before: list[torch.Tensor], after: list[torch.Tensor]) -> list[torc
     return [torch.linalg.vector_norm(second - first, dim=-1).nan_to_num(torch.inf) for first, second in pairs]
 
 
-def _is_mixed(layer: int, calls: Sequence[int], change: torch.Tensor, marks: torch.Tensor, extra: int) -> bool:
-    """Whether other tokens change with those that are marked in the layers before.
+def _is_mixed(read: int, calls: Sequence[int], change: torch.Tensor, marks: torch.Tensor, extra: int) -> bool:
+    """Whether other tokens change with those that are marked in the picture and the layers before.
 
     Raises:
         ConfigError: a marked token does not change, or others change as much.
@@ -181,18 +222,21 @@ def _is_mixed(layer: int, calls: Sequence[int], change: torch.Tensor, marks: tor
     for tokens in change:
         changed = tokens > 0
         # Without a residual connection, only the marks of the last layer remain.
-        marked_layers = [each for each in range(layer) if each == layer - 1 or changed[marks[each]].any()]
-        expected = marks[marked_layers].any(0)
+        rows = [each for each in range(read + 1) if each == read or changed[marks[each]].any()]
+        expected = marks[rows].any(0)
         if torch.equal(changed, expected):
             continue
         # Operations that read all tokens, such as a mean, change others, too, but less.
         is_mixed = bool(changed[expected].all()) and _correlation(tokens.clamp(max=1e30), expected) >= MIN_CORRELATION
         if not is_mixed:
-            places, counts = f"{calls[max(0, layer - 1)]} and {calls[layer]}", (int(changed.sum()), int(expected.sum()))
-            found = f"tokens change places or mix ({counts[0]} change with {counts[1]}); {SAME_TOKENS}"
+            counts = f"{int(changed.sum())} change with {int(expected.sum())}"
+            found = f"tokens change places or mix ({counts}); {SAME_TOKENS}"
             if (expected & ~changed)[:extra].any():
                 found = REPLACED
-            raise ConfigError(f"between the calls of attention {places}, {found}")
+            place = f"behind the call of attention {calls[-1]}"
+            if read < len(calls):
+                place = f"between the calls of attention {calls[read - 1]} and {calls[read]}"
+            raise ConfigError(f"{place}, {found}")
     return is_mixed
 
 

@@ -6,23 +6,16 @@ determine the output, and of which each reaches the next one past the attention 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import torch
 
-from vitviz.attention.precision import precise
-from vitviz.errors.kinds import ConfigError
 from vitviz.models.watched.attention import COPIES
-from vitviz.models.watched.codes import repaint
-from vitviz.models.watched.local import local_hooks
-from vitviz.models.watched.program import PICTURE, Hook, Program, Result, first_tensor
-from vitviz.models.watched.replay import OnCall, Replay, call_output, no_output
-
-# Of the patches that change when mixing is looked for, and their colours.
-SEED = 0
+from vitviz.models.watched.program import PICTURE, Program, first_tensor
+from vitviz.models.watched.replay import Replay
 
 # Operations that residual connections pass, without norms and with them.
 SUMS = (
@@ -53,14 +46,8 @@ class ResidualStream:
     def steps(self) -> tuple[int, ...]:
         return (self.start, *self.ends)
 
-    def tokens_of(
-        self,
-        replay: Replay,
-        pixels: torch.Tensor,
-        on_call: OnCall = call_output,
-        hooks: Mapping[int, Hook] | None = None,
-    ) -> list[torch.Tensor]:
-        """The results of its steps, as :meth:`in_front`, in a pass on a picture with other results in places."""
+    def tokens_of(self, replay: Replay, pixels: torch.Tensor) -> list[torch.Tensor]:
+        """The results of its steps, as :meth:`in_front`, in a pass on a picture."""
         found: list[torch.Tensor] = []
 
         def hook(number: int, args: Any, kwargs: Any, result: Any, values: Any) -> Any:
@@ -68,7 +55,7 @@ class ResidualStream:
             found.append(self.in_front(first_tensor(result)).detach().clone())
             return result
 
-        replay(pixels, on_call, {**(hooks or {}), **dict.fromkeys(self.steps, hook)})
+        replay(pixels, hooks=dict.fromkeys(self.steps, hook))
         return found
 
     def in_front(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -125,44 +112,6 @@ def find_stream(replay: Replay, tokens: int, calls: Sequence[int]) -> tuple[Resi
         )
     is_alike = len({program.steps[number].shape for number in found}) == 1
     return (ResidualStream(tokens, found[0], tuple(found[1:])) if is_alike and not gaps else None), remarks
-
-
-def first_mixing(
-    replay: Replay, pixels: torch.Tensor, grid: tuple[int, int], stream: ResidualStream, index: torch.Tensor
-) -> tuple[int | None, tuple[str, ...]]:
-    """The first layer in which other operations than attention, convolutions and means mix tokens; None for none.
-
-    Without attention, tokens change with their own patch alone, also behind the last layer. If they are features that
-    read more than their patch, this is remarked, in words.
-
-    Raises:
-        ConfigError: a token does not change with its patch.
-    """
-    mask = torch.rand(grid, generator=torch.Generator().manual_seed(SEED)) < 0.5
-    mask[0, 0], mask[-1, -1] = True, False
-    pictures = (pixels, repaint(pixels, mask, SEED))
-    expected = torch.zeros(stream.tokens, dtype=torch.bool)
-    expected[index[-mask.numel() :]] = mask.flatten()
-    program, start = replay.program, Result(stream.start)
-    pair = [first_tensor(program.run({PICTURE: picture.clone()}, [start])[0]) for picture in pictures]
-    remarks: tuple[str, ...] = ()
-    if not torch.equal(_changed(*map(stream.in_front, pair)), expected):
-        remarks = ("its tokens read more of the picture than their own patch, such as features of convolutions do",)
-    hooks = local_hooks(program)
-    before, after = (stream.tokens_of(replay, picture, no_output, hooks) for picture in pictures)
-    for step, (first, second) in enumerate(zip(before, after, strict=True)):
-        changed = _changed(first, second)
-        if not bool(changed[expected].all()):
-            raise ConfigError(f"in layer {max(0, step - 1)}, tokens change places or lose what is theirs")
-        if not torch.equal(changed, expected):
-            # Features that all read all of the picture tell nothing of the layers.
-            return (step - 1 if step else None), remarks
-    return None, remarks
-
-
-def _changed(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """Which tokens ``"1 token width"`` differ, ``"token"``."""
-    return (precise(first) != precise(second)).any(-1)[0].cpu()
 
 
 def _last_end(program: Program, cuts: Sequence[int], found: Sequence[int], attention: Sequence[int]) -> int | None:

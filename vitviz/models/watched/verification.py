@@ -19,7 +19,7 @@ from vitviz.models.watched.places import TokenPlaces
 from vitviz.models.watched.recorder import Run
 from vitviz.models.watched.replay import Replay, check_output
 from vitviz.models.watched.sequence import verify_sequence
-from vitviz.models.watched.stream import ResidualStream, find_stream, first_mixing
+from vitviz.models.watched.stream import ResidualStream, find_stream
 
 # Passes of a module that draws random numbers: a chance of 0.1 is missed once in 800 times.
 RANDOM_PASSES = 64
@@ -146,16 +146,7 @@ def verify_module(run: Run, replay: Replay, pixels: torch.Tensor, grid: tuple[in
         for _ in range(RANDOM_PASSES):
             check_output(plain, run(pixels))
     check_output(plain, replay.output)
-    verified = _verify_calls(replay, pixels, grid, extra)
-    if not verified.is_global:
-        return verified
-    stream, remarks = find_stream(replay, len(verified.places[0].index), verified.calls)
-    mixed_from = verified.mixed_from
-    if stream is not None and mixed_from is None:
-        layer, more = first_mixing(replay, pixels, grid, stream, verified.places[0].index)
-        mixed_from = None if layer is None else verified.calls[layer] + 1
-        remarks += more
-    return replace(verified, stream=stream, remarks=remarks, mixed_from=mixed_from)
+    return _verify_calls(replay, pixels, grid, extra)
 
 
 def _verify_calls(replay: Replay, pixels: torch.Tensor, grid: tuple[int, int], extra: int) -> VerifiedModule:
@@ -214,11 +205,10 @@ def _verify_places(
     layer_places = tuple(places[call] for call in calls)
     has_bias = any(place.windows > 1 for place in layer_places) or any(shape.has_bias for shape in replay.shapes)
     others = tuple(number for number in numbers if number not in (*calls, pooling_call))
-    mixed_from = verify_sequence(replay, pixels, calls, others, layer_places, extra)
-    verified = VerifiedModule(
-        *(replay, *sizes[0], extra, has_bias, calls, pooling_call, others, layer_places),
-        mixed_from=mixed_from,
-    )
+    verified = VerifiedModule(replay, *sizes[0], extra, has_bias, calls, pooling_call, others, layer_places)
+    stream, remarks = find_stream(replay, extra + count, calls) if verified.is_global else (None, ())
+    mixed_from, more = verify_sequence(replay, pixels, grid, calls, others, layer_places, extra, stream)
+    verified = replace(verified, stream=stream, mixed_from=mixed_from, remarks=(*remarks, *more))
     if pooling_call is not None and not verified.is_in_order:
         raise ConfigError(
             f"{patches}, but in windows or reordered: a pooling over these is not supported; forward=… may end below it"
