@@ -184,7 +184,7 @@ def family_of(model: Model) -> str:
     if model.name in ZOO:
         return ZOO[model.name].family
     # The card has the source of the name in parentheses; vitviz's own files and watched modules have no layout.
-    return model.card.get("family", "vitviz" if model.engine == "own" else "other packages").partition(" (")[0]
+    return model.card.get("family", "vitviz" if model.engine == "own" else "other models").partition(" (")[0]
 
 
 def megabytes(model: NamedModel) -> float:
