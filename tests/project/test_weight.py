@@ -25,7 +25,7 @@ MOST = {
     "models": 2600,
     "system": 140,
     "training": 430,
-    "ui": 3350,
+    "ui": 3340,
     "video": 630,
     "visualization": 900,
     "vitviz": 200,

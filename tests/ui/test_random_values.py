@@ -19,7 +19,7 @@ from vitviz import VitvizError
 from vitviz.attribution import json_values, requests
 from vitviz.ui import links, pictures, state
 from vitviz.ui.server.bodies import RequestError
-from vitviz.ui.server.calls import checked_call
+from vitviz.ui.server.calls import CALL, checked_call
 from vitviz.ui.server.hosts import HostRules
 from vitviz.ui.server.routes import PREFIX, find_route
 from vitviz.weights.overrides import parse_overrides
@@ -60,7 +60,7 @@ def check_body(value: Any) -> None:
     for path, body in BODIES.items():
         inside = [{**body, "data": [{"path": value}, value], "image": {"path": value}}] if "data" in body else []
         for candidate in (value, *({**body, name: value} for name in body), *inside):
-            refusal_of(partial(checked_call, small_app(), f"{PREFIX}/{path}"), candidate)
+            refusal_of(partial(checked_call, small_app(), CALL.fullmatch(f"{PREFIX}/{path}")), candidate)
 
 
 def check_headers(value: Any) -> None:

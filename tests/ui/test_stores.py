@@ -35,7 +35,6 @@ OTHERS = {
     "a few calls of each visitor, for a while": [
         "UnreadReplies._readers",
         "UnreadReplies._unread",
-        "UnreadReplies.counts",
     ],
     "a link that is being read": ["_Reader.notes"],
     "goes with its analysis": ["AnalysisService.origins", "ExplorerFiles._paths"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -39,8 +39,6 @@ LIMITS = Limits(PICTURE_BYTES, PICTURE_SECONDS, CHILD_SECONDS, niceness=19)
 SHORT_LIMITS = replace(LIMITS, cpu_seconds=SHORT_SECONDS, niceness=0)
 # A PNG file is smaller than the levels of its pixels and a quarter more, but for this.
 PNG_BYTES = 2**16
-# About one picture.
-MAX_SENTENCES, MAX_SENTENCE_CHARS = 8, 600
 
 
 def warm_up() -> None:
@@ -115,9 +113,9 @@ class OpenPicture:
             values = torch.frombuffer(bytearray(pixels), dtype=torch.float32)
             image = Image.fromarray(np.frombuffer(levels, np.uint8).reshape(rows, columns, 3))
             geometry = Geometry(**{**facts["geometry"], "box": tuple(map(float, facts["geometry"]["box"]))})
-            ImageFacts(_checked(facts["assumptions"])).keep(image)
+            ImageFacts(tuple(map(str, facts["assumptions"]))).keep(image)
             return PreparedImage(image, values.reshape(1, len(preprocessing.mean), height, width), geometry)
-        except (AttributeError, KeyError, TypeError, ValueError, ConfigError):
+        except (KeyError, TypeError, ValueError, ConfigError):
             raise self._child.answer_error() from None
 
     def png(self) -> bytes:
@@ -171,12 +169,3 @@ def open_picture(
     limits = replace(limits, threads=kind_of(start_of(path)) == HEIC)
     arguments = name, value_range, color_profile
     return decoded_by(worker, f"{__name__}:read_picture", opened_file(path, legible(name)), arguments, name, limits)
-
-
-def _checked(sentences: Sequence[str]) -> tuple[str, ...]:
-    """The sentences of a child, if they are few, short and in one line each."""
-    if len(sentences) > MAX_SENTENCES or not all(
-        each.isprintable() and len(each) <= MAX_SENTENCE_CHARS for each in sentences
-    ):
-        raise ValueError
-    return tuple(sentences)

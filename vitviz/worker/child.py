@@ -197,9 +197,8 @@ def _run(descriptors: list[int]) -> None:
         descriptors: of the socket for the answers, and of the files.
     """
     try:
-        null = os.open(os.devnull, os.O_RDWR)
-        for number in (0, 1, 2):
-            os.dup2(null, number)
+        # The fork server's own input and output are nowhere; now its errors are, too.
+        os.dup2(1, 2)
         for last, following in pairwise(sorted([2, *descriptors, 2**16])):
             os.closerange(last + 1, following)
         stream, *files = descriptors

@@ -167,7 +167,7 @@ def test_what_a_stranger_says_of_proxies_is_not_heard() -> None:
     }
     admitted = rules(proxies=()).admit(scope_of(BEN, host="localhost", **said))
     assert [name for name, _ in admitted["headers"]] == [b"host"]
-    assert (admitted["client"], admitted["scheme"]) == ((BEN, 5), "http")
+    assert (admitted["client"][0], admitted["scheme"]) == (BEN, "http")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_what_a_stranger_says_of_proxies_is_not_heard() -> None:
 )
 def test_a_visitor_is_the_last_address_that_is_no_proxys(hops: str, visitor: str) -> None:
     admitted = rules(proxies=(PROXY,)).admit(scope_of(host="localhost", x_forwarded_for=hops))
-    assert admitted["client"] == (visitor, 0)
+    assert admitted["client"][0] == visitor
 
 
 def test_a_network_of_the_new_protocol_is_one_visitor() -> None:

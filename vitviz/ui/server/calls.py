@@ -23,20 +23,18 @@ from vitviz.ui.server.rule import RequestError
 CALL = re.compile(rf"{JOIN}|{PREFIX}/call/(?P<by_name>v2/)?(?P<endpoint>[^/]+)/?")
 
 
-def checked_call(blocks: gr.Blocks, path: str, value: Any) -> tuple[Any, str]:
+def checked_call(blocks: gr.Blocks, match: re.Match[str], value: Any) -> tuple[Any, str]:
     """The JSON of a call as Gradio reads it, and the session of the client, which is empty by plain HTTP.
 
     Args:
         blocks: the app.
-        path: below the app's root; matches :data:`CALL`.
+        match: of :data:`CALL` with the path below the app's root.
         value: JSON.
 
     Raises:
         RequestError, VitvizError: it cannot be served, for a reason of one sentence.
     """
-    match, body = CALL.fullmatch(path), value if isinstance(value, dict) else {}
-    assert match is not None
-    endpoint, by_name = match["endpoint"], match["by_name"]
+    endpoint, by_name, body = match["endpoint"], match["by_name"], value if isinstance(value, dict) else {}
     names = {str(fn.api_name): fn for fn in blocks.fns.values()}
     key, known = endpoint or body.get("fn_index"), dict[Any, Any](names if endpoint else blocks.fns)
     # A bool is an int in Python, and a list is no key.

@@ -38,6 +38,9 @@ OWN, FILES, TEMPORARY = "vitviz-app-", "files", "temporary"
 NO_ROOM = "this server has no room for more files of yours now: expected a smaller one, or another try later"
 
 
+_delete = partial(shutil.rmtree, ignore_errors=True)
+
+
 class NewFile:
     """A file that is being written, within the bound of its folder.
 
@@ -77,7 +80,7 @@ class Folder:
         self.path.mkdir(0o700, parents=True, exist_ok=True)
         # What the files take, by the names of their folders.
         bound = Bound(max_bytes or shutil.disk_usage(self.path).free // 2)
-        self.sizes = Holdings[str](bound, "files", on_drop=self._delete, keeps_newest=False)
+        self.sizes = Holdings[Path](bound, "files", on_drop=_delete, keeps_newest=False)
 
     @property
     def path(self) -> Path:
@@ -164,12 +167,12 @@ class Folder:
     def _share(self) -> Iterator[str]:
         """A new name with a share of the bound; if the block fails, it is given back, and its file deleted."""
         token = secrets.token_urlsafe(16)
-        self.sizes.put(token, token, current_visitor())
+        self.sizes.put(token, self.path / token, current_visitor())
         try:
             yield token
         except BaseException as error:
             self.sizes.drop(token)
-            self._delete(token)
+            _delete(self.path / token)
             if isinstance(error, OSError):
                 raise LimitError(f"this server cannot keep a file now ({error.strerror})") from None
             raise
@@ -181,9 +184,6 @@ class Folder:
         # Its visitor holds the most, and used everything else later.
         except KeyError:
             raise LimitError(NO_ROOM) from None
-
-    def _delete(self, token: str) -> None:
-        shutil.rmtree(self.path / token, ignore_errors=True)
 
 
 def own_folder(parent: Path) -> Path:

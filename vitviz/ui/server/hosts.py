@@ -106,23 +106,20 @@ class HostRules:
         Raises:
             RequestError: it is for another host, or comes by a proxy that nobody has named.
         """
-        forwarded = [pair for pair in scope["headers"] if pair[0].startswith(FORWARDED)]
-        if self.refuses_proxies and forwarded:
+        own = [pair for pair in scope["headers"] if not pair[0].startswith(FORWARDED)]
+        if self.refuses_proxies and len(own) < len(scope["headers"]):
             raise RequestError(403, BY_PROXY)
         peer = scope["client"][0] if scope.get("client") else ""
-        is_forwarded = self._is_proxy(peer)
-        own = scope["headers"] if is_forwarded else [pair for pair in scope["headers"] if pair not in forwarded]
-        headers = [pair for pair in own if pair[0] != FRONT]
+        believed = scope["headers"] if self._is_proxy(peer) else own
+        headers = [pair for pair in believed if pair[0] != FRONT]
         for value in _values(headers, b"host", b"x-forwarded-host"):
             self._check_host(value)
-        if not is_forwarded:
-            return {**scope, "headers": headers}
         scheme = next(iter(_values(headers, b"x-forwarded-proto")), "")
         return {
             **scope,
             "headers": headers,
             "client": (self._visitor(peer, headers), 0),
-            "scheme": scheme if scheme in PORTS else scope["scheme"],
+            "scheme": scheme if scheme in PORTS else scope.get("scheme", "http"),
         }
 
     def check_origin(self, scope: Scope) -> None:

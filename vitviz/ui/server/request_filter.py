@@ -141,8 +141,8 @@ class RequestFilter:
         if route.body is Body.TOOL:
             # A picture is decoded and written.
             value = await asyncio.to_thread(with_uploads, value, self._folder)
-        elif CALL.fullmatch(scope["path"]):
-            value, session = checked_call(self._blocks, scope["path"], value)
+        elif match := CALL.fullmatch(scope["path"]):
+            value, session = checked_call(self._blocks, match, value)
             expect = stack.enter_context(self._unread_replies.asking(_visitor(scope)))
             answer.when_accepted = lambda event: expect(session or event, event)
         return json.dumps(value).encode()
@@ -194,7 +194,7 @@ def _path(scope: Scope) -> str:
 
 
 def _visitor(scope: Scope) -> str:
-    return visitor_key(scope["client"][0] if scope["client"] else "")
+    return visitor_key(scope["client"][0])
 
 
 def _answer_key(scope: Scope) -> str:

@@ -14,6 +14,9 @@ from typing import Any
 from vitviz.system.strangers import MAX_UNREAD, REPLY_SECONDS
 from vitviz.ui.server.rule import RequestError
 
+# Calls that Gradio has not accepted yet: no session of a client.
+ASKING = ""
+
 
 class UnreadReplies:
     """Tracks who reads their answers, refuses visitors with too many, and drops the rest. For one event loop.
@@ -26,9 +29,8 @@ class UnreadReplies:
         self._queue = queue
         # By itself, it would let go of the oldest of 2,000 sessions, whoever's that is.
         queue.pending_messages_per_session = {}
-        # No row of what is kept: Gradio has the answers, for a while, and a program would wait for one that went.
-        self.counts: Counter[str] = Counter()
         # Whose answers nobody reads, by the session of a client; a call by plain HTTP is a session of its own.
+        # No row of what is kept: Gradio has the answers, for a while, and a program would wait for one that went.
         self._unread: defaultdict[str, list[str]] = defaultdict(list)
         # Open streams by the same.
         self._readers: Counter[str] = Counter()
@@ -43,36 +45,30 @@ class UnreadReplies:
         Raises:
             RequestError: the visitor has too many unread answers.
         """
-        if self.counts[visitor] >= MAX_UNREAD:
+        if sum(visitors.count(visitor) for visitors in self._unread.values()) >= MAX_UNREAD:
             raise RequestError(429, f"{MAX_UNREAD} unread replies: fetch them first")
 
         def expect(session: str, event: str) -> None:
-            self._unread[session].append(visitor)
-            self.counts[visitor] += 1
-            if self._readers[session]:
-                self._note_read(session)
+            if not self._readers[session]:
+                self._unread[session].append(visitor)
             asyncio.get_running_loop().call_later(REPLY_SECONDS, self._drop, session, event)
 
-        self.counts[visitor] += 1
+        self._unread[ASKING].append(visitor)
         try:
             yield expect
         finally:
-            self.counts[visitor] -= 1
-            self.counts += Counter()
+            self._unread[ASKING].remove(visitor)
 
     @contextmanager
     def reading(self, session: str) -> Iterator[None]:
         """The time in which somebody reads answers."""
-        self._note_read(session)
+        self._unread.pop(session, None)
         self._readers[session] += 1
         try:
             yield
         finally:
             self._readers[session] -= 1
             self._readers += Counter()
-
-    def _note_read(self, session: str) -> None:
-        self.counts.subtract(self._unread.pop(session, []))
 
     def _drop(self, session: str, event: str) -> None:
         """Let Gradio forget an answer that is read, or that nobody reads."""
@@ -81,6 +77,6 @@ class UnreadReplies:
         if self._readers[session]:
             asyncio.get_running_loop().call_later(REPLY_SECONDS, self._drop, session, event)
         elif not events:
-            self._note_read(session)
+            self._unread.pop(session, None)
             self._queue.pending_event_ids_session.pop(session, None)
             self._queue.pending_messages_per_session.pop(session, None)
