@@ -19,10 +19,6 @@ from vitviz.weights.metadata.beside import Beside
 from vitviz.weights.overrides import Stated
 from vitviz.weights.suggestions import ignore_argument
 
-# Parts of keys in a network with adapters: of peft, of parametrisations, or of loralib beside the weight itself.
-ADAPTER = re.compile(
-    r"\.(?:base_layer|parametrizations\.\w{1,50}\.\d{1,3}\.lora_\w)|\.((?:lora|hada|lokr|ia3|vera|oft|boft)_\w)"
-)
 # What files of other layouts hold, and timm's name of one of them, by a part of their keys.
 OTHERS = {
     "visual.conv1.": ("OpenAI's CLIP or open_clip's, of which open_clip:NAME/WEIGHTS opens the whole", None),
@@ -34,9 +30,12 @@ OTHERS = {
 # Names that wrappers of training put between the parts of a key.
 WRAPPERS = re.compile(r"(?:_checkpoint_wrapped_module|_fsdp_wrapped_module)\.")
 # Parts of keys from which a weight is computed when a module runs, and what makes it a plain one.
+MERGED = "merge_and_unload() of peft's model, since the scales of its adapters are not in the file"
 WEIGHT_PARTS = {
-    "weight_mask": "torch.nn.utils.prune.remove(module, 'weight')",
-    ".parametrizations.": "torch.nn.utils.parametrize.remove_parametrizations(module, 'weight')",
+    ".base_layer.": MERGED,
+    ".lora_": MERGED,
+    "weight_mask": "torch.nn.utils.prune.remove(module, 'weight') for each such module",
+    ".parametrizations.": "torch.nn.utils.parametrize.remove_parametrizations(module, 'weight') for each such module",
 }
 # Keys of training state beside the network, under any prefix.
 TRAINING = dict.fromkeys(
@@ -70,7 +69,6 @@ def recognize(
     """
     groups = {name: {WRAPPERS.sub("", key): each for key, each in group.items()} for name, group in file.groups.items()}
     file = replace(file, groups=groups)
-    _refuse_adapted(file)
     families = _possible_families(file, files, stated) if families is None else families
     candidates = list(_candidates(file, files.config, families))
     if not candidates:
@@ -82,21 +80,8 @@ def recognize(
         _record_place(checkpoint, chosen, {rival.place for rival in candidates} - {chosen.place})
     _ignore_other_encoders(checkpoint, [rival.prefix for rival in candidates if rival.group == chosen.group])
     _assign_keys(checkpoint)
-    _check_tensors(checkpoint)
+    _check_shapes(checkpoint)
     return checkpoint
-
-
-def _refuse_adapted(file: WeightFile) -> None:
-    """Refuse a whole network with adapters in it, whose scales are not in the file."""
-    for tensors in file.groups.values():
-        for key in tensors:
-            matched = ADAPTER.search(key)
-            if matched and (matched[1] is None or key[: matched.start(1)] + "weight" in tensors):
-                raise CheckpointError(
-                    f"{file.name}: a network with adapters that are not merged, {quote(key)}, and their scales are not "
-                    "in the file; expected torch.save(model.merge_and_unload().state_dict(), 'merged.pth') of peft's "
-                    "model"
-                )
 
 
 def _possible_families(file: WeightFile, files: Beside, stated: Stated) -> tuple[Family, ...]:
@@ -185,6 +170,7 @@ def _assign_keys(checkpoint: MatchedCheckpoint) -> None:
             surplus.append(key)
     surplus = find_head(checkpoint, surplus, ancestors)
     if surplus:
+        _refuse_weight_parts(checkpoint.name, surplus)
         raise UnknownFamilyError(
             f"{checkpoint.name}: keys that a checkpoint of this kind ({checkpoint.family.title}) does not have: "
             f"surplus {listing(surplus)}; {ignore_argument(surplus, checkpoint.keys.values())} leaves them out, where "
@@ -223,28 +209,28 @@ def _ancestors(prefix: str) -> list[str]:
     return [*(prefix[:end] for end in reversed(ends)), ""]
 
 
-def _check_tensors(checkpoint: MatchedCheckpoint) -> None:
-    """Require a weight for each bias, and shapes that a tensor of a model can have."""
+def _check_shapes(checkpoint: MatchedCheckpoint) -> None:
+    """Require shapes that a tensor of a model can have."""
     for canonical_key, key in checkpoint.keys.items():
-        stem, _, suffix = canonical_key.rpartition(".")
-        # timm's EVA has biases of queries and values beside one weight of queries, keys and values.
-        weights = {f"{stem}.weight", f"{stem.rpartition('.')[0]}.weight"}
-        if suffix == "bias" and checkpoint.keys.keys().isdisjoint(weights):
-            raise checkpoint.missing_key(f"{stem}.weight")
         shape = tuple(checkpoint.tensors[key].shape)
-        min_ndim = 2 if suffix == "weight" and "norm" not in stem else 1
+        min_ndim = 2 if canonical_key.endswith(".weight") and "norm" not in canonical_key else 1
         if len(shape) < min_ndim or (0 in shape and not canonical_key.startswith("prefix_tokens.")):
             expected = f"at least {min_ndim} dimension{'s' * (min_ndim > 1)}, not empty"
             raise CheckpointError(f"{checkpoint.name}: {quote(key)} has the shape {shape}; expected {expected}")
 
 
-def _refusal(file: WeightFile) -> str:
-    """Whose layout it looks like, and what opens it: timm, by its own name, or the module that it was saved from."""
-    keys = [key for tensors in file.groups.values() for key in tensors]
+def _refuse_weight_parts(name: str, keys: Sequence[str]) -> None:
+    """Refuse keys from which weights are computed."""
     for part, remedy in WEIGHT_PARTS.items():
         if computed := next((key for key in keys if part in key), None):
             reason = f"{quote(computed)} is a part of a weight that its module computes when it runs"
-            return f"{file.name}: {reason}; expected the state_dict() after {remedy} for each such module"
+            raise UnknownFamilyError(f"{name}: {reason}; expected the state_dict() after {remedy}")
+
+
+def _refusal(file: WeightFile) -> str:
+    """Whose layout it looks like, and what opens it: timm, by its own name, or the module that it was saved from."""
+    keys = [key for tensors in file.groups.values() for key in tensors]
+    _refuse_weight_parts(file.name, keys)
     found = (row for part, row in OTHERS.items() if any(part in key for key in keys))
     attends = not keys or any("att" in key.lower() for key in keys)
     kind, name = next(found, ("", "vit_base_patch16_224" if attends else None))

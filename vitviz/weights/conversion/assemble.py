@@ -30,12 +30,9 @@ def infer_config(checkpoint: MatchedCheckpoint) -> ViTConfig:
     Raises:
         CheckpointError: they contradict each other, or do not determine everything.
     """
-    facts, depth = checkpoint.facts, checkpoint.depth
+    facts = checkpoint.facts
     patch_height, patch_width, channels = _patch_size(checkpoint)
     width = len(checkpoint.tensor("patch_embedding.weight"))
-    if not depth:
-        expected = checkpoint.expected_key("layers.0.attention.projection.weight")
-        raise CheckpointError(f"{checkpoint.name}: no encoder layers; expected {quote(expected)}")
     heads, inner_width = facts["heads"], width
     if checkpoint.has("layers.*.attention.projection.weight") or not facts.get("bare_attention"):
         inner_width = checkpoint.tensor("layers.0.attention.projection.weight").shape[1]
@@ -47,11 +44,8 @@ def infer_config(checkpoint: MatchedCheckpoint) -> ViTConfig:
     mlp_width = checkpoint.tensor("layers.0.mlp.2.weight").shape[1]
     hidden_width = len(checkpoint.tensor("layers.0.mlp.0.weight"))
     has_gate = checkpoint.has("layers.*.mlp.0.gate.weight")
-    if hidden_width != mlp_width and (hidden_width != 2 * mlp_width or has_gate):
-        sources = [_sources(checkpoint, f"layers.0.mlp.{part}.weight") for part in (0, 2)]
-        raise CheckpointError(f"{checkpoint.name}: {', '.join(sources)} do not fit together")
     cls, distillation, registers, positions = (
-        _token_count(checkpoint, name, width) for name in (*PREFIX_TOKENS, "positions")
+        math.prod(checkpoint.shape(name)[:-1]) if checkpoint.has(name) else 0 for name in (*PREFIX_TOKENS, "positions")
     )
     prefix_count = bool(cls) + bool(distillation) + registers
     grid = _trained_grid(checkpoint, (patch_height, patch_width), positions, prefix_count)
@@ -61,7 +55,7 @@ def infer_config(checkpoint: MatchedCheckpoint) -> ViTConfig:
         "patch_height": patch_height,
         "patch_width": patch_width,
         "width": width,
-        "depth": depth,
+        "depth": checkpoint.depth,
         "heads": heads,
         "head_width": inner_width // heads,
         "mlp_width": mlp_width,
@@ -264,19 +258,6 @@ def _patch_size(checkpoint: MatchedCheckpoint) -> tuple[int, int, int]:
         f"{checkpoint.name}: {_sources(checkpoint, 'patch_embedding.weight')}; expected a convolution "
         "'width channel height width', or a matrix for square patches of 1 or 3 channels (else pass patch_size=(…, …))"
     )
-
-
-def _token_count(checkpoint: MatchedCheckpoint, canonical_key: str, width: int) -> int:
-    """How many tokens or positions the checkpoint has under a key."""
-    if not checkpoint.has(canonical_key):
-        return 0
-    tokens = checkpoint.tensor(canonical_key)
-    if tokens.shape[-1] != width:
-        raise CheckpointError(
-            f"{checkpoint.name}: {_sources(checkpoint, canonical_key)}; expected {width} features, as "
-            f"{quote(checkpoint.keys['patch_embedding.weight'])} gives"
-        )
-    return math.prod(tokens.shape[:-1])
 
 
 def _trained_grid(

@@ -29,12 +29,12 @@ def find_head(checkpoint: MatchedCheckpoint, surplus: Sequence[str], ancestors: 
         surplus: keys that its family does not have.
         ancestors: the encoder's prefix and all shorter ones.
     """
-    heads = ((name, f"{ancestor}{name}.") for ancestor in ancestors for name in NAMES)
-    found = ((name, place) for name, place in heads if any(key.startswith(place) for key in surplus))
-    name, place = next(found, ("", ""))
-    if not name or checkpoint.has("classifier.weight"):
+    names = {f"{ancestor}{name}.": name for ancestor in ancestors for name in NAMES}
+    heads = {place: [key for key in checkpoint.tensors if key.startswith(place)] for place in names}
+    place = next((each for each, keys in heads.items() if keys and set(keys) <= set(surplus)), None)
+    if place is None or checkpoint.has("classifier.weight"):
         return list(surplus)
-    keys = [key for key in surplus if key.startswith(place)]
+    name, keys = names[place], heads[place]
     matrices = [key for key in keys if key.endswith("weight") and len(checkpoint.tensors[key].shape) == 2]
     is_linear = len(matrices) == 1 and {*keys} <= {matrices[0], matrices[0].removesuffix("weight") + "bias"}
     is_own = any(key.split(".")[0] == name for key in checkpoint.family.keys_of("classifier.weight"))

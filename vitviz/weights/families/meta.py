@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.conversion.canonical import Candidate, Family, MatchedCheckpoint, OpenFact, Published
 from vitviz.weights.families import timm
 from vitviz.weights.families.published import by_shape, width
@@ -38,6 +37,7 @@ def dino_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
 
 
 def dinov2_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
+    inputs = checkpoint.shape("classifier.weight")[1:]
     gated = checkpoint.keys.get("layers.0.mlp.0.weight", "").endswith("w12.weight")
     return {
         "heads": OpenFact(),
@@ -45,22 +45,9 @@ def dinov2_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
         "activation": "silu" if gated else "gelu",
         "position_rule": "bicubic antialiased" if checkpoint.has("prefix_tokens.registers") else "bicubic offset",
         "positioned": (1,),
-        "pooling": "cls",
-        **_pooling_of_classifier(checkpoint),
+        # A classifier may read the CLS token and the mean of the patches.
+        "pooling": "cls and mean" if inputs == (2 * width(checkpoint),) else "cls",
     }
-
-
-def _pooling_of_classifier(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
-    """The pooling that the classifier's width implies: DINOv2's may read the CLS token and the mean of the patches."""
-    inputs = checkpoint.shape("classifier.weight")[1:]
-    if not inputs or inputs[0] == width(checkpoint):
-        return {}
-    if inputs[0] == 2 * width(checkpoint):
-        return {"pooling": "cls and mean"}
-    raise CheckpointError(
-        f"{checkpoint.name}: a classifier of {inputs[0]} features; expected {width(checkpoint)} (the CLS token) "
-        f"or {2 * width(checkpoint)} (with the mean of the patches)"
-    )
 
 
 def _published(checkpoint: MatchedCheckpoint) -> Published:
