@@ -90,7 +90,7 @@ def is_own(name: str, prefix: str) -> bool:
     def known(_: MatchedCheckpoint) -> dict[str, Any]:
         return facts
 
-    file = WeightFile(name, "memory", {"": dict(model.state_dict())}, Path(name))
+    file = WeightFile(name, {"": dict(model.state_dict())}, Path(name))
     pixels = torch.randn(2, 3, *sides)
     try:
         checkpoint = recognize(file, Beside(), NOTHING, (replace(TIMM, facts=known),))

@@ -55,7 +55,7 @@ def timm_model(name: str) -> TimmModel:
     ):
         model = timm.create_model(name, weight_init="skip")
     tensors = {key: torch.empty(tensor.shape, device="meta") for key, tensor in model.state_dict().items()}
-    return TimmModel(Outline("outline", "safetensors", {"": tensors}, Path("/nowhere")), expected_of(model))
+    return TimmModel(Outline("outline", {"": tensors}, Path("/nowhere")), expected_of(model))
 
 
 ACTIVATIONS = {"GELU": "gelu", "GELUTanh": "gelu tanh", "QuickGELU": "quick gelu", "SiLU": "silu"}

@@ -66,14 +66,14 @@ def save_legacy(value: object, path: Path, **options: Any) -> None:
     torch.save(value, path, _use_new_zipfile_serialization=False, **options)
 
 
-SAVE: dict[str, tuple[str, Callable[[Tensors, Path], object]]] = {
-    "safetensors": ("safetensors", save_file),
-    "torch": ("torch", torch.save),
-    "legacy": ("torch", save_legacy),
-    "npz": ("npz", save_npz),
-    "npz, compressed": ("npz", save_npz_compressed),
+SAVE: dict[str, Callable[[Tensors, Path], object]] = {
+    "safetensors": save_file,
+    "torch": torch.save,
+    "legacy": save_legacy,
+    "npz": save_npz,
+    "npz, compressed": save_npz_compressed,
 }
-writers = pytest.mark.parametrize(("kind", "save"), SAVE.values(), ids=SAVE)
+writers = pytest.mark.parametrize("save", SAVE.values(), ids=SAVE)
 
 W = torch.ones(1)
 

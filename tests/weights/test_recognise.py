@@ -218,10 +218,8 @@ def test_needless_keys_are_passed_over_with_their_reasons(case: Any, tmp_path: P
     )
     for state, needless in ((kept.state, inside), (beside, outside)):
         reading = kept.read_from_memory({**state, **{key: torch.ones(3) for key in needless}})
-        checks = [(check.fact, check.value, check.source) for check in reading.checks]
         for key, reason in needless.items():
             assert reading.ignored[key] == reason
-            assert ("not needed", key, reason) in checks
 
 
 # Shapes.

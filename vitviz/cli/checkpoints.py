@@ -62,9 +62,7 @@ def run_inspect(checkpoint: str, family: str | None, overrides: list[str]) -> No
     for key, reason in reading.ignored.items():
         ignored_keys.setdefault(reason, []).append(key)
     facts = [
-        (check.fact, check.value, f"{'assumed: ' * check.assumed}{spelled(check.source)}")
-        for check in reading.checks
-        if check.fact != "not needed"
+        (check.fact, check.value, f"{'assumed: ' * check.assumed}{spelled(check.source)}") for check in reading.checks
     ]
     needless = [("not needed", listing(keys, 2), reason) for reason, keys in ignored_keys.items()]
     print(f"{reading.model.name}: {reading.model.parameters:,} parameters\n")

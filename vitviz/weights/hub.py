@@ -6,7 +6,6 @@ imported on first use, since importing vitviz does not need it.
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -24,8 +23,6 @@ TOKENIZER_FILES = (
     *("special_tokens_map.json", "added_tokens.json", "tokenizer_config.json", "tokenizer.json"),
     *("vocab.json", "merges.txt", "vocab.txt", "spiece.model"),
 )
-# Visitors of an app name revisions, and the client makes a path in its cache of each.
-REVISION = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)*", re.ASCII)
 Report = Callable[[DownloadProgress], None]
 
 
@@ -50,10 +47,6 @@ def download(repository: str, revision: str | None = None, report: Report | None
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import RevisionNotFoundError
 
-    if revision is not None and not REVISION.fullmatch(revision):
-        raise CheckpointError(
-            f"{legible(repository)}: no revision {quote(revision)}; expected a branch, a tag or a commit"
-        )
     with _hub_errors(repository, revision):
         cached = _cached_snapshot(repository, revision)
         try:

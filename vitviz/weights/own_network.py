@@ -91,7 +91,7 @@ def as_own(model: Model) -> Model:
         parts = ("vision_model", "visual_projection")
         module = nn.ModuleDict({part: getattr(module, part) for part in parts if hasattr(module, part)})
     tensors = {key: tensor.detach().cpu() for key, tensor in module.state_dict().items()}
-    file = WeightFile(model.name, "memory", {"": tensors}, Path(model.name))
+    file = WeightFile(model.name, {"": tensors}, Path(model.name))
     try:
         checkpoint = recognize(file, Beside(), NOTHING, tuple(row.family(network.module) for row in TABLE))
         checkpoint.settle(checkpoint.family.facts(checkpoint))

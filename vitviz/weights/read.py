@@ -133,8 +133,7 @@ def read_tensors(
     network = assemble(checkpoint, config, stated.max_bytes)
     card = {check.fact: check.text for check in checkpoint.checks}
     described = [check for check in describe(config) if check.fact not in card]
-    not_needed = [Check("not needed", key, reason) for key, reason in checkpoint.ignored.items()]
-    checks = (*checkpoint.checks[:position], *described, *checkpoint.checks[position:], *not_needed)
+    checks = (*checkpoint.checks[:position], *described, *checkpoint.checks[position:])
     assumptions = tuple(check.assumption for check in checkpoint.checks if check.assumed)
     name = name or Path(file.name).stem
     try:

@@ -46,7 +46,7 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path, content: bytes,
 
 @pytest.mark.slow
 @writers
-def test_a_file_that_is_cut_is_refused(tmp_path: Path, kind: str, save: Callable[[Tensors, Path], object]) -> None:
+def test_a_file_that_is_cut_is_refused(tmp_path: Path, save: Callable[[Tensors, Path], object]) -> None:
     save({"w": torch.randn(3), "x": torch.randn(5)}, tmp_path / "whole")
     content = (tmp_path / "whole").read_bytes()
     for length in range(0, len(content), max(1, len(content) // 50)):

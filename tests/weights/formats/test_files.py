@@ -21,13 +21,11 @@ from vitviz.weights.formats.files import open_weights
 
 @writers
 @pytest.mark.parametrize("suffix", [".safetensors", ".pth", ".npz", ""])
-def test_a_file_is_known_by_its_content(
-    tmp_path: Path, kind: str, save: Callable[[Tensors, Path], object], suffix: str
-) -> None:
+def test_a_file_is_known_by_its_content(tmp_path: Path, save: Callable[[Tensors, Path], object], suffix: str) -> None:
     path, tensors = tmp_path / f"vit.b{suffix}", state()
     save(tensors, path)
     file = open_weights(str(path))
-    assert (file.name, file.kind, file.path) == (path.name, kind, path)
+    assert (file.name, file.path) == (path.name, path)
     assert file.beside == ()
     assert file.metadata == {}
     assert {key: found.shape for key, found in file.groups[""].items()} == {key: t.shape for key, t in tensors.items()}
@@ -46,7 +44,7 @@ def test_opening_reads_no_tensor(tmp_path: Path, save: Callable[[Tensors, Path],
 
 
 @writers
-def test_what_is_read_has_memory_of_its_own(tmp_path: Path, kind: str, save: Callable[[Tensors, Path], object]) -> None:
+def test_what_is_read_has_memory_of_its_own(tmp_path: Path, save: Callable[[Tensors, Path], object]) -> None:
     tensors = state()
     save(tensors, tmp_path / "file")
     content = (tmp_path / "file").read_bytes()
@@ -211,7 +209,7 @@ def test_what_is_no_dense_tensor_is_listed_and_refused_by_name(
 @writers
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_a_value_that_is_not_finite_is_refused_by_its_key(
-    tmp_path: Path, kind: str, save: Callable[[Tensors, Path], object], value: float
+    tmp_path: Path, save: Callable[[Tensors, Path], object], value: float
 ) -> None:
     save({"good": torch.zeros(3), "bad": torch.tensor([0.0, value])}, tmp_path / "file")
     file = open_weights(tmp_path / "file")

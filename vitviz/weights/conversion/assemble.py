@@ -160,10 +160,8 @@ class NetworkTensors:
             return rotary_periods(config.head_width, self.checkpoint.facts["rotary_base"])
         if target == "pooler.probe":
             return self._take(target).reshape(-1)
-        if target == "patch_embedding.weight":
+        if target == "patch_embedding.weight" or stem == "patch_norms.0":
             return _pixels_in_order(self._take(target), config)
-        if stem == "patch_norms.0":
-            return _pixels_in_order(self._take(target)[None], config)[0]
         if stem in ("pooler.query", "pooler.key_value") and self._has("pooler.qkv.weight"):
             query, key_value = self._take(f"pooler.qkv.{suffix}").tensor_split([config.width])
             return query if stem == "pooler.query" else key_value
@@ -234,10 +232,10 @@ def _sources(checkpoint: MatchedCheckpoint, target: str) -> str:
 
 
 def _pixels_in_order(weight: torch.Tensor, config: ViTConfig) -> torch.Tensor:
-    """A patch embedding as ``"width (channel height width)"``, from a convolution or from a matrix."""
+    """The numbers of a patch as ``"... (channel height width)"``, from a convolution, a matrix or a norm."""
     if weight.ndim == 4:
         return linear_from_convolution(weight)
-    order = "out (height width channel) -> out (channel height width)"
+    order = "... (height width channel) -> ... (channel height width)"
     return rearrange(weight, order, height=config.patch_height, width=config.patch_width)
 
 

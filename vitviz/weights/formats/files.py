@@ -76,7 +76,7 @@ def _open(file: Path) -> WeightFile:
 def _open_safetensors(file: Path, name: str) -> WeightFile:
     opened: Any = safe_open(file, framework="pt")
     tensors, metadata = {key: opened.get_tensor(key) for key in opened.keys()}, opened.metadata() or {}  # noqa: SIM118
-    return WeightFile(name, "safetensors", {"": tensors}, file, metadata=metadata)
+    return WeightFile(name, {"": tensors}, file, metadata=metadata)
 
 
 def _open_npz(file: Path, name: str) -> WeightFile:
@@ -90,13 +90,12 @@ def _open_npz(file: Path, name: str) -> WeightFile:
         for key, array in arrays.items()
         if array.dtype.kind in "fiub" or array.dtype == "V2"
     }
-    return WeightFile(name, "npz", {"": tensors}, file, tuple(key for key in arrays if key not in tensors))
+    return WeightFile(name, {"": tensors}, file, tuple(key for key in arrays if key not in tensors))
 
 
 def _open_index(file: Path, name: str) -> WeightFile:
     """The tensors of the files that the index of a sharded checkpoint names."""
     places = json.loads(file.read_bytes())["weight_map"]
-    shards = {file.with_name(shard): _open(file.with_name(shard)) for shard in sorted(set(places.values()))}
-    groups = {"": {key: tensor for shard in shards.values() for key, tensor in shard.groups[""].items()}}
-    first = next(iter(shards.values()))
-    return replace(first, kind=f"sharded {first.kind}", groups=groups, path=file, shards=tuple(shards))
+    shards = [_open(file.with_name(shard)) for shard in sorted(set(places.values()))]
+    groups = {"": {key: tensor for shard in shards for key, tensor in shard.groups[""].items()}}
+    return replace(shards[0], groups=groups, path=file)

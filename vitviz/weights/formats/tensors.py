@@ -27,7 +27,6 @@ class WeightFile:
 
     Args:
         name: of the file or folder in messages.
-        kind: "safetensors", "sharded safetensors", "torch", "sharded torch", "npz" or "memory".
         groups: the dicts of tensors by their path: "" at the top, "model", "state_dict.teacher", …. Those of
             safetensors and of torch are mapped from the file.
         path: of the file, or of the index.
@@ -35,18 +34,15 @@ class WeightFile:
         metadata: the texts in the header of a safetensors file.
         skipped: names of classes whose objects in the file were skipped.
         entries: all that torch saved in the file; objects that it does not know are stand-ins.
-        shards: the files that an index names.
     """
 
     name: str
-    kind: str
     groups: Mapping[str, Mapping[str, torch.Tensor]]
     path: Path
     beside: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
     skipped: tuple[str, ...] = ()
     entries: Mapping[Any, Any] = field(default_factory=dict)
-    shards: tuple[Path, ...] = ()
 
     def without(self, patterns: Sequence[str]) -> tuple[WeightFile, list[str]]:
         """The file without the tensors whose keys match one of the patterns, and these keys.

@@ -87,7 +87,7 @@ def open_torch(file: Path, name: str) -> WeightFile:
     }
     groups = {path: group for path, group in groups.items() if any(map(torch.is_floating_point, group.values()))}
     beside = tuple(f"{path}.{key}".lstrip(".") for path, key, _ in leaves if key not in groups.get(path, ()))
-    return WeightFile(name, "torch", groups, file, beside, {}, skipped, value)
+    return WeightFile(name, groups, file, beside, {}, skipped, value)
 
 
 def _leaves(entries: dict[Any, Any], path: str = "", depth: int = 4) -> Iterator[tuple[str, str, Any]]:
