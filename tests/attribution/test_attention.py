@@ -19,7 +19,7 @@ from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attribution import AttributionInput, attention, attention_sheet, rollout
 from vitviz.attribution.methods import Method
 from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, Switch, Token
-from vitviz.errors.kinds import ConfigError, MethodError, QueryError
+from vitviz.errors.kinds import ConfigError, QueryError
 from vitviz.models.targets import class_target
 
 every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
@@ -111,30 +111,6 @@ def test_the_description_counts_layers_and_heads_from_1_and_names_token_and_dire
     parameters: dict[str, Any], description: str
 ) -> None:
     assert attention(random_trace(LAYOUTS["five prefix tokens"]), **parameters).description == description
-
-
-@pytest.mark.parametrize(
-    ("parameters", "error", "message"),
-    [
-        ({"layer": 3}, QueryError, "layer 3: this model has layers 0 to 2 (or -3 to -1 from the end)"),
-        ({"layer": -4}, QueryError, "layer -4: this model has layers 0 to 2 (or -3 to -1 from the end)"),
-        ({"head": 4}, QueryError, "head 4: this model has heads 0 to 3 (or -4 to -1 from the end)"),
-        ({"head": "median"}, MethodError, "head 'median': expected a number from 0 to 3, 'mean', 'max' or 'min'"),
-        ({"direction": "rows"}, MethodError, "direction 'rows': expected 'row' or 'column'"),
-        ({"query": "distillation"}, QueryError, "token 'distillation': this model has prefix tokens 'cls', patches"),
-        ({"query": (3, 0)}, QueryError, "patch (3, 0): this model has prefix tokens 'cls', patches (0, 0) to (2, 2)"),
-        ({"query": 10}, QueryError, "token 10: this model has"),
-    ],
-)
-def test_missing_layers_heads_and_tokens_are_refused_with_the_existing_ones(
-    parameters: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    trace = random_trace(LAYOUTS["CLS"])
-    with pytest.raises(error, match=f"^{re.escape(message)}"):
-        attention(trace, **parameters)
-    if not {"layer", "head"} & parameters.keys():
-        with pytest.raises(error, match=f"^{re.escape(message)}"):
-            attention_sheet(trace, **parameters)
 
 
 @pytest.mark.parametrize(

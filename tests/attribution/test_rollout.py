@@ -268,8 +268,6 @@ def test_a_parameter_out_of_range_is_refused_with_the_range(
 @pytest.mark.parametrize(
     ("parameters", "error", "message"),
     [
-        ({"query": "register 1"}, QueryError, r"token 'register 1': this model has prefix tokens 'cls', patches"),
-        ({"query": (3, 0)}, QueryError, r"patch \(3, 0\): this model has"),
         ({"reference": "vit_explain"}, MethodError, "reference 'vit_explain': expected 'vit-explain', or None for the"),
         (
             {"reference": "vit-explain", "residual_weight": 0.4},

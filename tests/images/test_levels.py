@@ -91,11 +91,3 @@ def test_white_is_zero_is_right_at_every_depth(bits: int, kind: int, dtype: str,
     if bits > 8:
         ranged = greys(open_image(bytes(data), value_range=(-3 * top, top)))
         assert ranged == ([64, 0, 51] if white_is_zero else [191, 255, 204])
-
-
-@pytest.mark.parametrize("value_range", [None, (0, 1)])
-def test_a_value_that_is_no_number_is_called_so(value_range: tuple[int, int] | None) -> None:
-    values = np.array([[0, np.nan, 1]] * 2, np.float32)
-    for source in (values, Image.fromarray(values)):
-        with pytest.raises(ImageError, match="NaN among its values; expected numbers, as"):
-            open_image(source, value_range=value_range)

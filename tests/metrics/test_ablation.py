@@ -10,8 +10,7 @@ import torch
 
 from tests.support.makers import MakeNetwork
 from tests.support.plain import plain
-from tests.support.refusals import check_refusals
-from vitviz.errors.kinds import MethodError, QueryError
+from vitviz.errors.kinds import QueryError
 from vitviz.metrics.ablation import HeadEffects, head_effects, switched_off
 from vitviz.models.targets import Target, class_target
 from vitviz.progress import Progress
@@ -65,15 +64,6 @@ def test_the_strongest_heads_have_the_largest_effects() -> None:
     assert effects.drop.tolist() == [[0.25, 0.0], [-0.25, 0.5]]
     assert effects.strongest(2) == [(1, 1, 0.5), (0, 0, 0.25)]
     assert len(effects.strongest(9)) == 4
-
-
-def test_missing_classes_are_refused(make_network: MakeNetwork) -> None:
-    pixels = torch.randn(1, 3, 16, 24)
-    calls = {
-        "target 5: this model has classes 0 to 4": lambda: head_effects(make_network(), pixels, 5),
-        "target 0: this model has no classifier": lambda: head_effects(make_network(classes=0), pixels, 0),
-    }
-    check_refusals(MethodError, calls)
 
 
 # Any heads and patches at once.

@@ -190,8 +190,6 @@ def test_impossible_requests_are_refused(make_network: MakeNetwork) -> None:
         "metric 'erasure': expected 'deletion', 'insertion'": lambda: faithfulness(
             network, pixels, {}, 0, ("erasure",)
         ),
-        "target 5: this model has classes 0 to 4": lambda: faithfulness(network, pixels, {}, 5),
-        "target 0: this model has no classifier": lambda: faithfulness(make_network(classes=0), pixels, {}, 0),
     }
     check_refusals(MethodError, calls)
     shape = r"map 'map' of shape \(6, 4\): expected 'grid_height grid_width', \(4, 6\)"
