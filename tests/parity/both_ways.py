@@ -54,8 +54,9 @@ def both_ways(watched: Model, own: Model, pixels: torch.Tensor) -> None:
     inputs = [AttributionInput(model.network, pixels, target) for model in (watched, own)]
     for method in ("gradient_rollout", "relevance"):
         close(*(METHODS[method].compute(each.gradients).values for each in inputs), method)
-    maps = [METHODS["grad_cam"].compute(each, layer=0).values for each in inputs]
-    close(*(each / max(1e-6, float(maps[1].abs().max())) for each in maps), "grad_cam")
+    for method, layers in (("grad_cam", {"layer": 0}), ("legrad", {})):
+        maps = [METHODS[method].compute(each, **layers).values for each in inputs]
+        close(*(each / max(1e-6, float(maps[1].abs().max())) for each in maps), method)
     close(*(switched_off(each.network, pixels, [(0, 0)]) for each in inputs), "a head switched off")
     try:
         without = switched_off(watched.network, pixels, patches=[(0, 0)])
