@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,22 +45,3 @@ def make_pictures(folder: Path, count: int) -> None:
     for number in range(count):
         noise = np.random.default_rng(number).integers(0, 256, (6, 8, 3), dtype=np.uint8)
         Image.fromarray(noise).resize((96, 72)).save(folder / f"{number:06d}.jpg", quality=80)
-
-
-def peak_of(count: int, folder: Path) -> int:
-    """The most bytes that the command holds for new pictures, from its start to its end."""
-    folder.mkdir()
-    make_pictures(folder, count)
-    command = [sys.executable, "-m", "vitviz", "batch", folder, f"{folder} results", "--map", "rollout"]
-    with subprocess.Popen([*command, "--resolution", "32"], stdout=subprocess.DEVNULL) as process:
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0
-    return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-@pytest.mark.long
-def test_the_peak_is_that_of_fewer_pictures(tmp_path: Path) -> None:
-    """What an analysis keeps of each of the 180 more would be some 600 KB, a quarter as much again."""
-    few, many = (peak_of(count, tmp_path / str(count)) for count in (60, 240))
-    assert few > 100 * 2**20 and many < 1.1 * few

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.reference_packages import open_clip, timm, transformers
+from tests.reference_packages import open_clip, timm
 from tests.support.heatmaps import noise
 from vitviz.images.callable_preprocessing import CallablePreprocessing, call
 from vitviz.images.preprocessing import Preprocessing
@@ -89,27 +89,13 @@ def squashed_by_timm(crop: int, resize: int, mean: list[float], std: list[float]
     )
 
 
-def of_transformers(crop: int, resize: int, mean: list[float], std: list[float], interpolation: str) -> Any:
-    resample = {"nearest": 0, "bilinear": 2, "bicubic": 3}[interpolation]
-    sizes = {"size": {"shortest_edge": resize}, "crop_size": {"height": crop, "width": crop}}
-    return transformers.CLIPImageProcessor(**sizes, image_mean=mean, image_std=std, resample=resample)
-
-
 def of_open_clip(crop: int, resize: int, mean: list[float], std: list[float], interpolation: str) -> Any:
     return open_clip.image_transform(crop, False, tuple(mean), tuple(std), interpolation="bicubic")
 
 
-def of_transformers_on_pillow(crop: int, resize: int, mean: list[float], std: list[float], interpolation: str) -> Any:
-    if not hasattr(transformers, "BlipImageProcessorPil"):
-        pytest.skip("this transformers has one class for both")
-    resample = {"nearest": 0, "bilinear": 2, "bicubic": 3}[interpolation]
-    size = {"height": crop, "width": resize}
-    return transformers.BlipImageProcessorPil(size=size, image_mean=mean, image_std=std, resample=resample)
-
-
 KNOWN = (
     *(torchvision_v1, torchvision_v2, levels_first, floats_first, preset),
-    *(of_timm, squashed_by_timm, of_transformers, of_transformers_on_pillow, of_open_clip),
+    *(of_timm, squashed_by_timm, of_open_clip),
 )
 
 
@@ -177,27 +163,3 @@ def test_any_other_transform_is_called(name: str) -> None:
     for size in [(97, 61), (64, 333), (1300, 900)]:
         image = noise(*size)
         assert torch.equal(preprocessing.prepare(image, 1, 1).pixels[0], transform(image.copy()))
-
-
-def test_a_processor_that_does_something_else_is_called() -> None:
-    size = {"shortest_edge": 32, "longest_edge": 64}
-    processors = [
-        transformers.CLIPImageProcessor(size=size, crop_size={"height": 28, "width": 28}),
-        transformers.ConvNextImageProcessor(size={"shortest_edge": 384}),
-    ]
-    for processor in processors:
-        preprocessing, image = read(processor), noise(300, 1500)
-        assert isinstance(preprocessing, CallablePreprocessing)
-        assert torch.equal(preprocessing.prepare(image, 1, 1).pixels[0], call(processor, image))
-
-
-def test_naflex_keeps_the_aspect_ratio() -> None:
-    processor = transformers.Siglip2ImageProcessor(patch_size=4, max_num_patches=64)
-    preprocessing = read(processor)
-    assert (preprocessing.fit, preprocessing.rounding, preprocessing.height) == ("native", "transformers", 32)
-    for size in [(97, 61), (40, 333)]:
-        image = noise(*size)
-        patches, (rows, columns) = (processor(image)[name][0] for name in ("pixel_values", "spatial_shapes"))
-        expected = torch.as_tensor(np.asarray(patches))[: rows * columns].reshape(rows, columns, 4, 4, 3)
-        expected = expected.permute(4, 0, 2, 1, 3).reshape(3, 4 * rows, 4 * columns)
-        torch.testing.assert_close(preprocessing.prepare(image, 4, 4).pixels[0], expected, rtol=0, atol=5e-6)
