@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any
 
 from vitviz.errors.arguments import word
 from vitviz.errors.kinds import CheckpointError, UnknownFamilyError
 from vitviz.errors.messages import listing, quote
-from vitviz.weights.conversion.canonical import OUTER, Candidate, Family, MatchedCheckpoint
+from vitviz.weights.conversion.canonical import OUTER, Family, MatchedCheckpoint
 from vitviz.weights.conversion.heads import find_head
 from vitviz.weights.families import FAMILIES
 from vitviz.weights.formats.tensors import WeightFile
@@ -70,15 +69,14 @@ def recognize(
     groups = {name: {WRAPPERS.sub("", key): each for key, each in group.items()} for name, group in file.groups.items()}
     file = replace(file, groups=groups)
     families = _possible_families(file, files, stated) if families is None else families
-    candidates = list(_candidates(file, files.config, families))
+    candidates = list(_candidates(file, files, stated, families))
     if not candidates:
         raise UnknownFamilyError(_refusal(file))
-    chosen = min(candidates, key=_rank)
-    checkpoint = MatchedCheckpoint(file, chosen.group, chosen.family, chosen.prefix, files.config, stated.facts)
-    checkpoint.record("family", chosen.family.title, "its keys" if stated.family is None else STATED_BY_USER)
-    if chosen.place:
-        _record_place(checkpoint, chosen, {rival.place for rival in candidates} - {chosen.place})
-    _ignore_other_encoders(checkpoint, [rival.prefix for rival in candidates if rival.group == chosen.group])
+    checkpoint = min(candidates, key=_rank)
+    checkpoint.record("family", checkpoint.family.title, "its keys" if stated.family is None else STATED_BY_USER)
+    if checkpoint.place:
+        _record_place(checkpoint, {rival.place for rival in candidates} - {checkpoint.place})
+    _ignore_other_encoders(checkpoint, [rival.prefix for rival in candidates if rival.group == checkpoint.group])
     _assign_keys(checkpoint)
     _check_shapes(checkpoint)
     return checkpoint
@@ -101,36 +99,39 @@ def _possible_families(file: WeightFile, files: Beside, stated: Stated) -> tuple
     return matching
 
 
-def _candidates(file: WeightFile, config: Mapping[str, Any], families: Sequence[Family]) -> Iterator[Candidate]:
-    """Every state dict that has the signature of a family, with the first such family."""
+def _candidates(
+    file: WeightFile, files: Beside, stated: Stated, families: Sequence[Family]
+) -> Iterator[MatchedCheckpoint]:
+    """Every state dict that has the signature of a family, with the first such family; its keys are not matched yet."""
     for group, tensors in file.groups.items():
         prefixes: set[str] = set()
         for family, signature in ((each, keys) for each in families for keys in each.signatures):
             found = {key.removesuffix(signature[0]) for key in tensors if key.endswith(signature[0])} - prefixes
-            for prefix in sorted(found):
-                keys = frozenset(key.removeprefix(prefix) for key in tensors if key.startswith(prefix))
-                candidate = Candidate(family, group, prefix, keys, config)
-                is_whole = prefix[-1:] in ("", ".", "/") and keys.issuperset(signature)
-                if is_whole and keys.isdisjoint(family.excluded_keys) and family.accepts(candidate):
+            for prefix in sorted(prefix for prefix in found if prefix[-1:] in ("", ".", "/")):
+                candidate = MatchedCheckpoint(file, group, family, prefix, files.config, stated.facts)
+                keys = candidate.encoder.keys()
+                has_its_keys = set(signature) <= keys and keys.isdisjoint(family.excluded_keys)
+                if has_its_keys and (family.accepts is None or family.accepts(candidate)):
                     prefixes.add(prefix)
                     yield candidate
 
 
-def _rank(candidate: Candidate) -> tuple[int, int, str]:
+def _rank(candidate: MatchedCheckpoint) -> tuple[int, int, str]:
     words = set(candidate.place.replace("_", ".").split("."))
     preference = 0 if words & set(PREFERRED) else 2 if words & set(LAST) else 1
     return preference, len(candidate.place), candidate.place
 
 
-def _record_place(checkpoint: MatchedCheckpoint, chosen: Candidate, rivals: Collection[str]) -> None:
+def _record_place(checkpoint: MatchedCheckpoint, rivals: Collection[str]) -> None:
     """Record where the encoder stands, and what leaves out the others."""
-    place = " in ".join(quote(name) for name in (chosen.prefix.rstrip("./"), chosen.group) if name)
+    place = " in ".join(quote(name) for name in (checkpoint.prefix.rstrip("./"), checkpoint.group) if name)
     if not rivals:
         checkpoint.record("encoder", place, "where its keys stand")
         return
     others = [f"{rival}." for rival in sorted(rivals)]
-    own = [f"{chosen.place}.{key}" for key in chosen.keys if not f"{chosen.place}.{key}".startswith(tuple(others))]
-    # A pattern for the encoder at the top would leave out all.
+    names = [f"{checkpoint.place}.{key}" for key in checkpoint.encoder]
+    own = [name for name in names if not name.startswith(tuple(others))]
+    # A pattern for an encoder at the top would leave out all.
     left_out = f"; {ignore_argument(others, own)} leaves the others out" * ("" not in rivals)
     reason = f"one of several, beside {listing(sorted(rivals))}{left_out}"
     checkpoint.record("encoder", place, reason, assumed=True)

@@ -271,16 +271,14 @@ def _trained_grid(
     """
     facts = checkpoint.facts
     size = facts.get("image_size")
-    if facts.get("rotary"):
-        height, width = size or (224, 224)
-        return max(1, height // patch[0]), max(1, width // patch[1])
+    grid = (size[0] // patch[0], size[1] // patch[1]) if size else None
+    if grid and facts.get("rotary"):
+        return grid
     if not checkpoint.has("positions"):
         raise checkpoint.missing_key("positions")
     candidates = list(dict.fromkeys(facts.get("positioned") or (prefix_count, 0)))
-    if size:
-        grid = size[0] // patch[0], size[1] // patch[1]
-        if any(positions - count == math.prod(grid) for count in candidates):
-            return grid
+    if grid and any(positions - count == math.prod(grid) for count in candidates):
+        return grid
     squares = [count for count in candidates if positions > count and _is_square(positions - count)]
     if len(squares) == 1 and "image_size" not in checkpoint.overrides:
         side = math.isqrt(positions - squares[0])

@@ -45,40 +45,6 @@ Published = dict[str, Mapping[str, Any]]
 """Facts that the files of published checkpoints do not state, by their common names."""
 
 
-def identity(canonical_key: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
-    """The tensor itself, for families that store tensors as torch does."""
-    return tensor
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A state dict that has the signature of a family.
-
-    Args:
-        family: of this signature.
-        group: name of its state dict in the file.
-        prefix: of the encoder's keys, before the family's own keys.
-        keys: with this prefix, without it.
-        config: the ``config.json`` beside the file.
-    """
-
-    family: Family
-    group: str
-    prefix: str
-    keys: frozenset[str]
-    config: Mapping[str, Any]
-
-    @property
-    def place(self) -> str:
-        """Group and prefix, as a message names them."""
-        return f"{self.group}.{self.prefix}".strip("./")
-
-
-def accept_all(candidate: Candidate) -> bool:
-    """The check of families whose signature suffices."""
-    return True
-
-
 @dataclass(frozen=True)
 class OpenFact:
     """A fact that a checkpoint's file does not state.
@@ -88,15 +54,6 @@ class OpenFact:
     """
 
     usual: Any = None
-
-
-def no_published(checkpoint: MatchedCheckpoint) -> Published:
-    """The lookup of families without a table of published shapes."""
-    return {}
-
-
-def no_architectures(checkpoint: MatchedCheckpoint) -> None:
-    """For families whose open facts the user can only state one by one."""
 
 
 @dataclass(frozen=True)
@@ -114,14 +71,15 @@ class Family:
         default_transform: preprocessing of a checkpoint that states none, for pictures of three channels; the fact
             ``transform`` replaces it where keys or shapes tell more.
         excluded_keys: keys that must all be absent.
-        accepts: a further check of a state dict that has the signature.
+        accepts: a further check of a state dict that has the signature, before its keys are matched; None for none.
         model_types: each ``model_type`` in the ``config.json`` of transformers that means this family.
-        published: returns the published checkpoints with the shapes of this one, with their facts.
+        published: returns the published checkpoints with the shapes of this one, with their facts; None for no table.
         architectures: returns timm's names with these tensors, one of which the user may state in place of all open
-            facts; None if there is no such name.
+            facts; None if the user can only state them one by one.
         ignored: keys that are not needed, with the reason; one that ends in ``*`` stands for all with this beginning.
         outside: the same for keys without the prefix of the encoder's keys.
-        convert: ``(canonical_key, tensor, facts)`` to the tensor in torch's layout; must work on the meta device.
+        convert: ``(canonical_key, tensor, facts)`` to the tensor in torch's layout; must work on the meta device. None
+            for a layout that is torch's.
     """
 
     name: str
@@ -131,13 +89,13 @@ class Family:
     facts: Callable[[MatchedCheckpoint], dict[str, Any]]
     default_transform: PreprocessingRule
     excluded_keys: tuple[str, ...] = ()
-    accepts: Callable[[Candidate], bool] = accept_all
+    accepts: Callable[[MatchedCheckpoint], bool] | None = None
     model_types: tuple[str, ...] = ()
-    published: Callable[[MatchedCheckpoint], Published] = no_published
-    architectures: Callable[[MatchedCheckpoint], Sequence[str] | None] = no_architectures
+    published: Callable[[MatchedCheckpoint], Published] | None = None
+    architectures: Callable[[MatchedCheckpoint], Sequence[str]] | None = None
     ignored: Mapping[str, str] = field(default_factory=dict)
     outside: Mapping[str, str] = field(default_factory=dict)
-    convert: Callable[[str, torch.Tensor, Mapping[str, Any]], torch.Tensor] = identity
+    convert: Callable[[str, torch.Tensor, Mapping[str, Any]], torch.Tensor] | None = None
 
     @cached_property
     def canonical_keys(self) -> dict[str, str]:
@@ -244,6 +202,17 @@ class MatchedCheckpoint:
         return self.file.groups[self.group]
 
     @property
+    def encoder(self) -> Mapping[str, torch.Tensor]:
+        """Those with the encoder's prefix, by the keys without it."""
+        start = len(self.prefix)
+        return {key[start:]: tensor for key, tensor in self.tensors.items() if key.startswith(self.prefix)}
+
+    @property
+    def place(self) -> str:
+        """Group and prefix, as a message names them."""
+        return f"{self.group}.{self.prefix}".strip("./")
+
+    @property
     def depth(self) -> int:
         """Number of encoder layers."""
         layers = [key.split(".")[1] for key in self.keys if key.startswith("layers.")]
@@ -270,6 +239,8 @@ class MatchedCheckpoint:
         key = self.keys[canonical_key]
         shape = self.tensors[key].shape
         tensor = self.file.read(self.group, key) if with_values else torch.empty(shape, device="meta")
+        if self.family.convert is None:
+            return tensor
         try:
             return self.family.convert(canonical_key, tensor, self.facts)
         except (RuntimeError, ValueError, IndexError) as error:
@@ -311,7 +282,7 @@ class MatchedCheckpoint:
         """
         settled = {**facts, **self.overrides}
         undecided = {fact: value for fact, value in settled.items() if isinstance(value, OpenFact)}
-        rows = self.family.published(self) if undecided else {}
+        rows = self.family.published(self) if undecided and self.family.published else {}
         open_facts: dict[str, dict[Any, str]] = {}
         for fact, value in undecided.items():
             answers = {row.get(fact, value.usual): name for name, row in reversed(rows.items())}
@@ -340,9 +311,9 @@ class MatchedCheckpoint:
         ]
         differ = [f"{name} has {fact}={value!r}" for fact in answers for value, name in reversed(answers[fact].items())]
         why = f"published checkpoints of these shapes differ ({several(differ)})" if differ else NOT_PUBLISHED
-        names = self.family.architectures(self)
+        names = self.family.architectures(self) if self.family.architectures else ()
         examples = f", such as {choices(names)}" if names else ""
-        instead = "" if names is None else f"architecture=… (timm's name of it{examples}), or "
+        instead = f"architecture=… (timm's name of it{examples}), or " if self.family.architectures else ""
         error = CheckpointError(f"{self.name}: the file leaves facts open, and {why}; pass {instead}{', '.join(usual)}")
-        error.architectures = tuple(names or ())
+        error.architectures = tuple(names)
         return error

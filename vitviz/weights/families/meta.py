@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vitviz.weights.conversion.canonical import Candidate, Family, MatchedCheckpoint, OpenFact, Published
+from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, OpenFact, Published
 from vitviz.weights.families import timm
 from vitviz.weights.families.published import by_shape, width
 from vitviz.weights.metadata.normalisations import IMAGENET
@@ -60,17 +60,18 @@ def _is_training_run(prefix: str, group: str) -> bool:
     return bool({"teacher", "student"} & {group, *prefix.split(".")})
 
 
-def _is_dino(candidate: Candidate) -> bool:
+def _is_dino(checkpoint: MatchedCheckpoint) -> bool:
     """Whether this is a file of DINO, not of timm, which writes the same keys: without classifier and configuration."""
-    if candidate.config or "fc_norm.weight" in candidate.keys:
+    keys = checkpoint.encoder.keys()
+    if checkpoint.config or "fc_norm.weight" in keys:
         return False
     # DINO's files have heads for training only; any other head is a classifier.
-    if any(key.startswith("head.") and not key.startswith(("head.mlp.", "head.last_layer.")) for key in candidate.keys):
+    if any(key.startswith("head.") and not key.startswith(("head.mlp.", "head.last_layer.")) for key in keys):
         return False
-    is_training_run = _is_training_run(candidate.prefix, candidate.group)
+    is_training_run = _is_training_run(checkpoint.prefix, checkpoint.group)
     # Inside a larger module it is timm's, and that module may have the classifier.
-    is_top_level = candidate.group == "" and set(candidate.prefix.split(".")) <= {"", "module", "_orig_mod"}
-    is_own_file = is_top_level and not any(key.startswith("decoder_") for key in candidate.keys)
+    is_top_level = checkpoint.group == "" and set(checkpoint.prefix.split(".")) <= {"", "module", "_orig_mod"}
+    is_own_file = is_top_level and not any(key.startswith("decoder_") for key in keys)
     return is_training_run or is_own_file
 
 

@@ -171,10 +171,7 @@ def _facts_of(checkpoint: MatchedCheckpoint, row: TimmArchitecture) -> dict[str,
 
 
 def _matching(checkpoint: MatchedCheckpoint) -> list[TimmArchitecture]:
-    prefix = checkpoint.prefix
-    return matching_architectures(
-        {key[len(prefix) :]: tensor.shape for key, tensor in checkpoint.tensors.items() if key.startswith(prefix)}
-    )
+    return matching_architectures({key: tensor.shape for key, tensor in checkpoint.encoder.items()})
 
 
 def _pooling(checkpoint: MatchedCheckpoint) -> Any:
