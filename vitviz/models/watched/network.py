@@ -79,7 +79,6 @@ class WatchedNetwork:
         self._several: dict[_Key, VerifiedModule | None] = {}
         self._others: dict[tuple[_Key, int], VerifiedModule | None] = {}
         """Of pictures that take another way through the code, by their hash: the module verified on the last one."""
-        check_state(module)
         noise = self.noise()
         with self.running(noise) as inputs:
             verified = self._verified[self._key(noise)] = self._verify(inputs, replay)
@@ -153,7 +152,6 @@ class WatchedNetwork:
             ConfigError: the storage is no precision, the module's state has changed, or a number differs.
         """
         dtype = None if storage is None else type_of(storage, "storage")
-        check_state(self.module)
         options = (dtype, keep_bytes, report)
         found: list[tuple[torch.Tensor, AttentionTrace]] = []
         if (several := self._of_several(pixels)) is not None:
@@ -179,11 +177,12 @@ class WatchedNetwork:
         if len(images) < MIN_SEVERAL or len(images) == len((alone := self.verified(images)).places[0].index):
             return None
         if (key := self._key(images)) not in self._several:
-            self._several[key] = None
             noise, layout = self.noise(key[0]), self.config.layout(*key[0])
-            # Of other statistics; the module may raise anything.
+            # Of other statistics.
             both = torch.cat([noise, 1 - 2 * noise.flip(-1, -2)])
-            with suppress(VitvizError), observation_errors(self.name), self.running(both) as inputs:
+            with self.running(both) as inputs, suppress(VitvizError), observation_errors(self.name):
+                self._several[key] = None
+                # The module may raise anything.
                 self._several[key] = verify_several(alone, self.run, inputs, layout)
         return self._several[key]
 
@@ -219,7 +218,6 @@ class WatchedNetwork:
         Raises:
             MethodError: the module does not expose this output.
         """
-        check_state(self.module)
         with self.running(pixels, torch.is_grad_enabled()) as inputs:
             images = inputs.split(1)
             if output == "logits" or not self.config.classes:
@@ -229,7 +227,6 @@ class WatchedNetwork:
 
     def returned(self, pixels: torch.Tensor) -> torch.Tensor:
         """The module's result for images: logits, features, or tokens if it returns nothing else."""
-        check_state(self.module)
         with self.running(pixels) as inputs:
             return self.run(inputs)
 
@@ -241,7 +238,6 @@ class WatchedNetwork:
         Raises:
             MethodError: the module has no residual stream, or none that can be observed.
         """
-        check_state(self.module)
         verified = self.verified(pixels)
         with self.running(pixels) as inputs:
             found = require_stream(self.name, verified).tokens_of(verified.replay, inputs)
@@ -257,7 +253,6 @@ class WatchedNetwork:
         Raises:
             MethodError: as :meth:`stream`.
         """
-        check_state(self.module)
         config = self.config
         # Of no consequence, since all that the output reads is replaced.
         pixels = self.noise((layout.grid_height * config.patch_height, layout.grid_width * config.patch_width))
@@ -314,7 +309,12 @@ class WatchedNetwork:
 
     @contextmanager
     def running(self, pixels: torch.Tensor, has_gradients: bool = False) -> Iterator[torch.Tensor]:
-        """Pixels on the module's device and in its type, outside inference mode: tensors that it caches stay usable."""
+        """Pixels on the module's device and in its type, outside inference mode: tensors that it caches stay usable.
+
+        Raises:
+            ConfigError: the module's state has changed, such as to training mode.
+        """
+        check_state(self.module)
         with torch.inference_mode(False), torch.set_grad_enabled(has_gradients):
             copy = pixels.clone() if pixels.is_inference() else pixels
             yield copy.to(self.device, self.precision)

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.overrides import TorchFunctionMode
+from torch.overrides import BaseTorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vitviz.errors.kinds import ConfigError
@@ -35,13 +35,6 @@ INDEXED = {"index": 1, "gather": 2, "index_select": 2, "take": 1, "take_along_di
 
 class ChangedPass(ConfigError):
     """A pass differs from the program with which it is compared."""
-
-
-class _NoFastPath(TorchFunctionMode):
-    """In the presence of a function mode, torch computes whole encoder layers with the operations of its modules."""
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return function(*args, **(kwargs or {}))
 
 
 class _Recorder(TorchDispatchMode):
@@ -134,7 +127,8 @@ class _Recorder(TorchDispatchMode):
 def recording(pixels: torch.Tensor | None, observe: Observer | None) -> Iterator[_Recorder]:
     """Record what runs inside."""
     recorder = _Recorder(pixels, observe)
-    with _NoFastPath(), recorder:
+    # In the presence of a function mode, torch computes whole encoder layers with the operations of its modules.
+    with BaseTorchFunctionMode(), recorder:
         yield recorder
 
 

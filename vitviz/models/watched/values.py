@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from vitviz.models.watched.calls import AttentionCall
-from vitviz.models.watched.state import check_state
 
 if TYPE_CHECKING:
     from vitviz.models.watched.network import WatchedNetwork
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
 def watched_values(network: WatchedNetwork, pixels: torch.Tensor) -> Iterator[torch.Tensor]:
     """As :meth:`vitviz.VisionTransformer.values`, for a watched module."""
-    check_state(network.module)
     verified, found = network.verified(pixels), dict[int, torch.Tensor]()
 
     def on_call(call: AttentionCall) -> torch.Tensor:
