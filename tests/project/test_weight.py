@@ -22,7 +22,7 @@ MOST = {
     "images": 990,
     "language": 640,
     "metrics": 250,
-    "models": 2600,
+    "models": 2590,
     "system": 140,
     "training": 430,
     "ui": 3340,

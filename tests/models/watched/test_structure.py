@@ -83,6 +83,21 @@ def test_heads_that_are_modules_are_the_heads_of_one_layer() -> None:
         close(found, module(pixels)[0])
 
 
+@pytest.mark.parametrize("place", range(DEPTH))
+def test_a_layer_that_changes_nothing_is_where_it_is(place: int) -> None:
+    module = OwnViT()
+    layer = module.layers[place]
+    assert isinstance(layer, Layer)
+    for linear in (layer.projection, layer.mlp[2]):
+        nn.init.zeros_(linear.weight)
+        nn.init.zeros_(linear.bias)
+    model, pixels = load_own(module), torch.randn(1, 3, *SIZE)
+    assert not any("not shown" in each for each in model.assumptions)
+    trace = model.network.encode(pixels).traces[0]
+    for number, expected in enumerate(explicit_weights(module, pixels)):
+        close(trace.weights(number), expected)
+
+
 class Branches(nn.Module):
     """Two attentions side by side, with their sum added to the tokens in one of several ways."""
 

@@ -336,6 +336,19 @@ def test_padding_in_one_window_of_all_layers_is_no_prefix() -> None:
     assert (model.network.config.prefix, model.network.config.depth) == (("padding",), 2)
 
 
+def test_tokens_beside_the_patches_that_differ_are_no_padding() -> None:
+    class Placed(Padded):
+        def __init__(self) -> None:
+            super().__init__()
+            self.places = nn.Parameter(torch.randn(self.window[0] * self.window[1], WIDTH))
+
+        def attend(self, number: int, windows: torch.Tensor) -> torch.Tensor:
+            return super().attend(number, windows + self.places if number < 2 else windows)
+
+    with pytest.raises(ConfigError, match="the tokens beside the patches are not all the same"):
+        load_own(Placed(), prefix=None, patch_size=PATCH)
+
+
 def test_padding_at_the_modules_own_size_is_a_prefix_token_at_every_size() -> None:
     module, wide = Padded(), (SIZE[0] * 3 // 2, SIZE[1] * 2 // 3)
     model = load_own(module, prefix=None, patch_size=PATCH)

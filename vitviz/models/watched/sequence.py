@@ -165,8 +165,6 @@ def verify_sequence(
                 alone[layer + 1] = True
                 if torch.equal(output(alone), output(unmarked)):
                     silent.add(layer)
-                elif layer + 1 < depth:
-                    raise ConfigError(_beside(calls[layer], calls[layer + 1]))
         marks[[layer + 1 for layer in silent]] = False
         mixed |= {read for read, change in enumerate(changes) if _is_mixed(read, calls, change, marks, extra)}
     return min(((*calls, calls[-1] + 1)[read] for read in mixed), default=None), remarks
