@@ -78,7 +78,7 @@ def recognize(
         _record_place(checkpoint, {rival.place for rival in candidates} - {checkpoint.place})
     _ignore_other_encoders(checkpoint, [rival.prefix for rival in candidates if rival.group == checkpoint.group])
     _assign_keys(checkpoint)
-    _check_shapes(checkpoint)
+    _check_tensors(checkpoint)
     return checkpoint
 
 
@@ -210,11 +210,16 @@ def _ancestors(prefix: str) -> list[str]:
     return [*(prefix[:end] for end in reversed(ends)), ""]
 
 
-def _check_shapes(checkpoint: MatchedCheckpoint) -> None:
-    """Require shapes that a tensor of a model can have."""
+def _check_tensors(checkpoint: MatchedCheckpoint) -> None:
+    """Require a weight for each bias, and shapes that a tensor of a model can have."""
     for canonical_key, key in checkpoint.keys.items():
+        stem, _, suffix = canonical_key.rpartition(".")
+        # timm's EVA has biases of queries and values beside one weight of queries, keys and values.
+        weights = {f"{stem}.weight", f"{stem.rpartition('.')[0]}.weight"}
+        if suffix == "bias" and checkpoint.keys.keys().isdisjoint(weights):
+            raise checkpoint.missing_key(f"{stem}.weight")
         shape = tuple(checkpoint.tensors[key].shape)
-        min_ndim = 2 if canonical_key.endswith(".weight") and "norm" not in canonical_key else 1
+        min_ndim = 2 if suffix == "weight" and "norm" not in stem else 1
         if len(shape) < min_ndim or (0 in shape and not canonical_key.startswith("prefix_tokens.")):
             expected = f"at least {min_ndim} dimension{'s' * (min_ndim > 1)}, not empty"
             raise CheckpointError(f"{checkpoint.name}: {quote(key)} has the shape {shape}; expected {expected}")

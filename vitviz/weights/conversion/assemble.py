@@ -44,8 +44,11 @@ def infer_config(checkpoint: MatchedCheckpoint) -> ViTConfig:
     mlp_width = checkpoint.tensor("layers.0.mlp.2.weight").shape[1]
     hidden_width = len(checkpoint.tensor("layers.0.mlp.0.weight"))
     has_gate = checkpoint.has("layers.*.mlp.0.gate.weight")
+    if hidden_width != mlp_width and (hidden_width != 2 * mlp_width or has_gate):
+        sources = [_sources(checkpoint, f"layers.0.mlp.{part}.weight") for part in (0, 2)]
+        raise CheckpointError(f"{checkpoint.name}: {', '.join(sources)} do not fit together")
     cls, distillation, registers, positions = (
-        math.prod(checkpoint.shape(name)[:-1]) if checkpoint.has(name) else 0 for name in (*PREFIX_TOKENS, "positions")
+        _token_count(checkpoint, name, width) for name in (*PREFIX_TOKENS, "positions")
     )
     prefix_count = bool(cls) + bool(distillation) + registers
     grid = _trained_grid(checkpoint, (patch_height, patch_width), positions, prefix_count)
@@ -83,7 +86,7 @@ def infer_config(checkpoint: MatchedCheckpoint) -> ViTConfig:
         if value is not None and value != values[name]:
             source = facts.get("stated_by", "config.json")
             raise CheckpointError(
-                f"{checkpoint.name}: its {source} says {name} = {value}, its weights have {values[name]}"
+                f"{checkpoint.name}: its {source} says {name} = {quote(value)}, its weights have {values[name]}"
             )
     try:
         return ViTConfig(**values)
@@ -256,6 +259,17 @@ def _patch_size(checkpoint: MatchedCheckpoint) -> tuple[int, int, int]:
         f"{checkpoint.name}: {_sources(checkpoint, 'patch_embedding.weight')}; expected a convolution "
         "'width channel height width', or a matrix for square patches of 1 or 3 channels (else pass patch_size=(…, …))"
     )
+
+
+def _token_count(checkpoint: MatchedCheckpoint, canonical_key: str, width: int) -> int:
+    """How many tokens or positions the checkpoint has under a key."""
+    shape = checkpoint.shape(canonical_key)
+    if shape and shape[-1] != width:
+        raise CheckpointError(
+            f"{checkpoint.name}: {_sources(checkpoint, canonical_key)}; expected {width} features, as "
+            f"{quote(checkpoint.keys['patch_embedding.weight'])} gives"
+        )
+    return math.prod(shape[:-1]) if shape else 0
 
 
 def _trained_grid(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,16 +34,16 @@ class TimmArchitecture:
         shapes: the :func:`digest` of its tensors.
         facts: that the tensors do not tell, as those of a family; None for one that vitviz's own network is not.
         classes: numbers of classes of its published weights.
-        cfg: how timm prepares pictures for its default weights, where that differs from :data:`USUAL_CFG`.
+        pretrained_cfg: how timm prepares pictures for its default weights, where that differs from :data:`USUAL_CFG`.
         tags: the same for other published weights by their tag, where it differs from the default ones.
     """
 
     name: str
     shapes: str
-    facts: Mapping[str, Any] | None
-    classes: tuple[int, ...]
-    cfg: Mapping[str, Any]
-    tags: Mapping[str, Mapping[str, Any]]
+    facts: Mapping[str, Any] | None = None
+    classes: Sequence[int] = ()
+    pretrained_cfg: Mapping[str, Any] = field(default_factory=dict)
+    tags: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def transform(self, tag: str = "") -> PreprocessingRule:
         """How timm prepares pictures of three channels for this model.
@@ -51,7 +51,7 @@ class TimmArchitecture:
         Args:
             tag: of published weights, which timm writes behind a dot; the default ones for one that prepares alike.
         """
-        cfg = {**USUAL_CFG, **self.tags.get(tag, self.cfg)}
+        cfg = {**USUAL_CFG, **self.tags.get(tag, self.pretrained_cfg)}
         return timm_rule(cfg, f"timm's default for {self.name}" + f".{tag}" * (tag in self.tags), 3)
 
 
@@ -70,19 +70,7 @@ def digest(shapes: Mapping[str, tuple[int, ...]]) -> str:
 @cache
 def architectures() -> Mapping[str, TimmArchitecture]:
     """The rows of the table by name."""
-    rows = json.loads(DATA.read_text())
-    return {
-        name: TimmArchitecture(
-            *(name, row["shapes"], _facts(row.get("facts"))),
-            *(tuple(row.get("classes", ())), row.get("pretrained_cfg", {}), row.get("tags", {})),
-        )
-        for name, row in rows.items()
-    }
-
-
-def _facts(row: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """With lists of JSON as tuples."""
-    return row and {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+    return {name: TimmArchitecture(name, **row) for name, row in json.loads(DATA.read_text()).items()}
 
 
 def matching_architectures(shapes: Mapping[str, tuple[int, ...]]) -> list[TimmArchitecture]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vitviz.errors.kinds import CheckpointError, UnknownFamilyError
+from vitviz.errors.messages import quote
 from vitviz.images.resizing import BACKENDS, INTERPOLATIONS
 from vitviz.weights.metadata.beside import Beside
 from vitviz.weights.metadata.normalisations import CLIP, HALVES, IMAGENET
@@ -69,7 +70,7 @@ def timm_rule(cfg: Fields, source: str, channels: int) -> PreprocessingRule:
     if not are_sides(size, 3) or fit is None or cfg.get("label_offset"):
         raise CheckpointError(
             f"{source}: expected input_size [channels, height, width], crop_mode 'center' or 'squash', and no "
-            f"label_offset; found {size!r}, {cfg.get('crop_mode')!r}, {cfg.get('label_offset')!r}"
+            f"label_offset; found {quote(size)}, {quote(cfg.get('crop_mode'))}, {quote(cfg.get('label_offset'))}"
         )
     arguments = {
         "mean": _moments(cfg.get("mean"), IMAGENET[0], channels),
