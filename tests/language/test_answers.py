@@ -69,7 +69,7 @@ def test_words_begin_with_a_space_and_special_tokens_are_none() -> None:
     assert [(word.text, word.steps) for word in words] == [("A", (0,)), ("cat's", (1, 2)), ("é", (4, 5)), ("nap", (6,))]
     assert words[1].probability == 0.25
     assert find_word(words, -1) is find_word(words, "nap") is find_word(words, words[3])
-    with pytest.raises(QueryError, match=r"word 'cats': expected one of .*did you mean \"cat's\""):
+    with pytest.raises(QueryError, match=r"word 'cats': expected a place, or one of .*did you mean \"cat's\""):
         find_word(words, "cats")
     with pytest.raises(QueryError, match="is written 2 times; expected one of the words"):
         find_word([words[0], words[0]], "A")
@@ -88,10 +88,10 @@ def test_one_token_stands_for_itself(answer: Answer) -> None:
     of_several = replace(answer, words=(replace(answer.words[1], steps=(1, 2)),))
     close(of_several.attention(answer.tokens[1], 1, 2).values, answer.attention("cat", 1, 2).values)
     assert "while it wrote 'cat'" in answer.attention(answer.tokens[1]).description
-    with pytest.raises(QueryError, match="a Token: expected its text, or its place: this answer has words 0 to 4"):
+    with pytest.raises(QueryError, match="a Token: expected a place, or one of a, cat"):
         answer.attention(replace(answer.tokens[1], steps=(2,)))
     # Of another answer, whose text stands elsewhere.
-    with pytest.raises(QueryError, match="a Word: expected its text, or its place: this answer has words 0 to 4"):
+    with pytest.raises(QueryError, match="a Word: expected a place, or one of a, cat"):
         answer.attention(replace(answer.words[1], text="dog"))
 
 

@@ -20,7 +20,7 @@ MOST = {
     "evaluation": 710,
     "features": 280,
     "images": 990,
-    "language": 640,
+    "language": 630,
     "metrics": 250,
     "models": 2590,
     "system": 140,

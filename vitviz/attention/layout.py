@@ -20,20 +20,21 @@ Prefix = int | Sequence[str]
 PATCHES = "patches"
 
 
-def index_from_end(kind: str, number: int, count: int) -> int:
+def index_from_end(kind: str, number: int, count: int, has: str = "this model has") -> int:
     """The index from 0 for a number that counts from 0, or from the end as ``-1``.
 
     Args:
         kind: what is counted, for messages: ``"layer"`` or ``"head"``.
         number: number of the layer or head.
         count: how many there are.
+        has: whose they are, for messages.
 
     Raises:
         QueryError: no layer or head has this number.
     """
     index = integer_or_none(number)
     if index is None or not -count <= index < count:
-        legal = f"this model has {kind}s 0 to {count - 1} (or -{count} to -1 from the end)"
+        legal = f"{has} {kind}s 0 to {count - 1} (or -{count} to -1 from the end)"
         expected = "expected a whole number; " if index is None else ""
         raise QueryError(f"{kind} {describe(number)}: {expected}{legal}")
     return index % count

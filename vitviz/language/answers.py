@@ -11,6 +11,7 @@ from typing import Any, Literal, overload
 
 import torch
 
+from vitviz.attention.layout import index_from_end
 from vitviz.attention.token_map import TokenMap
 from vitviz.errors.arguments import instance, integer, named_arguments, pairs
 from vitviz.errors.arguments import word as one_of
@@ -26,7 +27,7 @@ from vitviz.language.passes import flow
 from vitviz.language.prompts import Prompt
 from vitviz.language.reading import Reading, rank_heads
 from vitviz.language.record import Layer, Recorder
-from vitviz.language.text import Token, Word, find_word, place_of, token_text
+from vitviz.language.text import Token, Word, find_word, token_text
 from vitviz.models.watched.replay import TOLERANCES
 from vitviz.models.watched.state import dtype_of
 from vitviz.progress import Progress, shown_bar
@@ -172,7 +173,9 @@ class Answer(AttributeAdvice):
                 "always looks there)"
             )
         layer = self._layer(layer)
-        heads = slice(None) if head is None else [place_of("head", head, self.layers[layer].heads, "this layer has")]
+        heads = (
+            slice(None) if head is None else [index_from_end("head", head, self.layers[layer].heads, "this layer has")]
+        )
         which = f"layer {layer}, " + ("mean of all heads" if isinstance(heads, slice) else f"head {heads[0]}") + why
         cells = grid.cells(self.weights(word, layer)[heads].mean(0))
         share = float(cells.sum())
@@ -367,7 +370,7 @@ class Answer(AttributeAdvice):
         return find_word(self.words, word)
 
     def _layer(self, layer: Any) -> int:
-        return place_of("layer", layer, len(self.layers), "this network reads the picture in")
+        return index_from_end("layer", layer, len(self.layers), "this network reads the picture in")
 
     def _picture(self, picture: Any) -> int:
-        return place_of("picture", picture, len(self.grids), "it was shown")
+        return index_from_end("picture", picture, len(self.grids), "it was shown")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,6 @@ from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.images.opening import open_image
 from vitviz.images.sources import ImageSource
 from vitviz.language.answers import Answer
-from vitviz.language.coordinates import PictureInputs
 from vitviz.language.generation import generate
 from vitviz.language.places import measure_places
 from vitviz.language.prompts import Prompt, Question
@@ -74,7 +73,7 @@ def ask(
     prompt = Prompt.of(model, [open_image(each) for each in images], question)
     given = None if text is None else model.ids(text)
     with observation_errors(model.name):
-        inputs = PictureInputs.of(prompt)
+        inputs = prompt.inputs()
         ids, logits, recorder = _record(prompt, inputs, limit, given)
         first = recorder.skipped + recorder.layers.index(recorder.reading[0])
         grids = measure_places(prompt, inputs, first)
@@ -83,7 +82,7 @@ def ask(
 
 
 def _record(
-    prompt: Prompt, inputs: PictureInputs, limit: int, ids: Sequence[int] | None
+    prompt: Prompt, inputs: Mapping[str, Any], limit: int, ids: Sequence[int] | None
 ) -> tuple[Sequence[int], torch.Tensor, Recorder]:
     """What the network writes, the logits of each step, and its attention."""
     config: Any = prompt.model.module.config
@@ -91,7 +90,7 @@ def _record(
     def run(ids: Sequence[int] | None) -> tuple[Sequence[int], torch.Tensor, Recorder]:
         recorder = Recorder(MAX_QUERIES if config.is_encoder_decoder else 1)
         with attention_calls(recorder.add, slice(-MAX_QUERIES, None)):
-            return *generate(prompt, inputs.inputs(inputs.flat), limit, ids, recorder.end_step), recorder
+            return *generate(prompt, inputs, limit, ids, recorder.end_step), recorder
 
     ids, logits, recorder = run(ids)
     if len(ids) == 1:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from vitviz.errors.kinds import ConfigError
 from vitviz.language.prompts import Prompt
@@ -24,51 +23,29 @@ MIN_CHANGE = 1e-3
 NONLINEAR = 0.02
 
 
-@dataclass(frozen=True, eq=False)
-class PictureInputs:
-    """The inputs of a network that may be of a picture, as one row of numbers.
-
-    Args:
-        structure, leaves: of all inputs, by :mod:`torch.utils._pytree`.
-        places: of the leaves with floating-point numbers.
-    """
-
-    structure: Any
-    leaves: tuple[Any, ...]
-    places: tuple[int, ...]
-
-    @classmethod
-    def of(cls, prompt: Prompt) -> PictureInputs:
-        """The inputs of a prompt."""
-        leaves, structure = tree_flatten(prompt.inputs())
-        numbers = (place for place, leaf in enumerate(leaves) if torch.is_tensor(leaf) and leaf.is_floating_point())
-        return cls(structure, tuple(leaves), tuple(numbers))
-
-    @property
-    def sample(self) -> slice:
-        """The numbers whose places are measured: by an odd step, so that they are of all columns of a patch."""
-        size = len(self.flat)
-        return slice(None, None, 2 * (size // (2 * MAX_NUMBERS) + (size > MAX_NUMBERS)) + 1)
-
-    @property
-    def flat(self) -> torch.Tensor:
-        """``"number"``, of all places."""
-        return self.read(self.leaves)
-
-    def read(self, leaves: Sequence[Any]) -> torch.Tensor:
-        return torch.cat([leaves[place].flatten() for place in self.places])
-
-    def inputs(self, flat: torch.Tensor) -> dict[str, Any]:
-        """All inputs, with other numbers."""
-        leaves, parts = list(self.leaves), flat.split([self.leaves[place].numel() for place in self.places])
-        for place, part in zip(self.places, parts, strict=True):
-            leaves[place] = part.view(leaves[place].shape)
-        return dict(tree_unflatten(leaves, self.structure))
+def numbers_of(inputs: Mapping[str, Any]) -> torch.Tensor:
+    """The floating-point numbers of a network's inputs, which may be of a picture: ``"number"``."""
+    return torch.cat([leaf.flatten() for leaf in tree_leaves(dict(inputs)) if _has_numbers(leaf)])
 
 
-def measure_coordinates(
-    prompt: Prompt, inputs: PictureInputs, picture: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def with_numbers(inputs: Mapping[str, Any], numbers: torch.Tensor) -> dict[str, Any]:
+    """The inputs with other numbers in place of those of :func:`numbers_of`."""
+    sizes = [leaf.numel() for leaf in tree_leaves(dict(inputs)) if _has_numbers(leaf)]
+    parts = iter(numbers.split(sizes))
+    return dict(tree_map_only(_has_numbers, lambda leaf: next(parts).view(leaf.shape), dict(inputs)))
+
+
+def _has_numbers(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+
+
+def sampled(numbers: torch.Tensor) -> torch.Tensor:
+    """The numbers whose places are measured: by an odd step, so that they are of all columns of a patch."""
+    size = len(numbers)
+    return numbers[:: 2 * (size // (2 * MAX_NUMBERS) + (size > MAX_NUMBERS)) + 1]
+
+
+def measure_coordinates(prompt: Prompt, picture: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Where the sampled numbers of an input come from in one picture, while the other ones stay.
 
     Returns:
@@ -84,7 +61,7 @@ def measure_coordinates(
         shown = np.broadcast_to(levels, (height, width)).round().astype(np.uint8)
         painted = Image.fromarray(shown).convert("RGB")
         pictures = [painted if number == picture else each for number, each in enumerate(prompt.pictures)]
-        return inputs.read(tree_flatten(prompt.inputs(pictures))[0])[inputs.sample].float()
+        return sampled(numbers_of(prompt.inputs(pictures))).float()
 
     black = read(np.zeros((1, 1)))
     reach = read(np.full((1, 1), 255.0)).sub_(black)

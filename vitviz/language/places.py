@@ -7,14 +7,14 @@ exactly where nothing leads, whatever merges, shuffles, cuts or pads the picture
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from PIL import Image
 
 from vitviz.errors.kinds import ConfigError
-from vitviz.language.coordinates import PictureInputs, measure_coordinates
+from vitviz.language.coordinates import measure_coordinates, numbers_of, sampled, with_numbers
 from vitviz.language.generation import generate
 from vitviz.language.maps import PictureGrid
 from vitviz.language.prompts import Prompt
@@ -30,7 +30,7 @@ QUERY_TOKENS = (
 )
 
 
-def measure_places(prompt: Prompt, inputs: PictureInputs, call: int) -> tuple[PictureGrid, ...]:
+def measure_places(prompt: Prompt, inputs: Mapping[str, Any], call: int) -> tuple[PictureGrid, ...]:
     """The tokens of each picture, in their order.
 
     Args:
@@ -41,10 +41,10 @@ def measure_places(prompt: Prompt, inputs: PictureInputs, call: int) -> tuple[Pi
     Raises:
         ConfigError: the tokens stand for no parts of their own, or the places cannot be measured.
     """
-    owner, is_reached, is_shared = _owners(*_keys(prompt, inputs, call), inputs.sample)
+    owner, is_reached, is_shared = _owners(*_keys(prompt, inputs, call))
     grids = []
     for number, picture in enumerate(prompt.pictures):
-        x, y, is_painted = measure_coordinates(prompt, inputs, number)
+        x, y, is_painted = measure_coordinates(prompt, number)
         is_used = is_reached & is_painted
         if not bool(is_used.any()):
             raise ConfigError(QUERY_TOKENS)
@@ -57,12 +57,12 @@ def measure_places(prompt: Prompt, inputs: PictureInputs, call: int) -> tuple[Pi
     return tuple(grids)
 
 
-def _keys(prompt: Prompt, inputs: PictureInputs, call: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _keys(prompt: Prompt, inputs: Mapping[str, Any], call: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The numbers of the input, and the keys of a call ``"token feature"`` with what leads to them but attention."""
     finder = AttentionFinder(has_picture=False)
     # Inputs of all types in one row, as the processor makes them.
-    numbers = inputs.flat.to(device_of(prompt.model.module))
-    program, _ = record(lambda flat: generate(prompt, inputs.inputs(flat), 1)[1], numbers, finder)
+    numbers = numbers_of(inputs).to(device_of(prompt.model.module))
+    program, _ = record(lambda flat: generate(prompt, with_numbers(inputs, flat), 1)[1], numbers, finder)
     *before, last = finder.found[: call + 1]
     if last.is_fused:
         reference = program.steps[last.step].args[1]
@@ -82,9 +82,7 @@ def _keys(prompt: Prompt, inputs: PictureInputs, call: int) -> tuple[torch.Tenso
         return numbers, keys.movedim(-2 if last.is_fused or last.is_flipped else -1, 0).flatten(1)
 
 
-def _owners(
-    numbers: torch.Tensor, keys: torch.Tensor, sample: slice
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _owners(numbers: torch.Tensor, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The token to which each sampled number leads, whether it leads to any, and whether to several.
 
     The gradient of the sum of some tokens is not zero where one of them is reached. Tokens are summed by the digits of
@@ -101,11 +99,11 @@ def _owners(
     tokens = torch.arange(len(scores))
     digits = max(1, (len(scores) - 1).bit_length())
     zeros = digits - torch.stack([tokens >> digit & 1 for digit in range(digits)]).sum(0)
-    codes, found = (tokens | zeros << digits).int(), torch.zeros(len(numbers[sample]), dtype=torch.int32)
+    codes, found = (tokens | zeros << digits).int(), torch.zeros(len(sampled(numbers)), dtype=torch.int32)
     for digit in range(digits + digits.bit_length()):
         is_summed = (codes >> digit & 1).to(scores)
         [gradient] = torch.autograd.grad(scores, numbers, is_summed, retain_graph=True)
-        found.add_((gradient[sample] != 0).cpu(), alpha=1 << digit)
+        found.add_((sampled(gradient) != 0).cpu(), alpha=1 << digit)
     owner = (found & (1 << digits) - 1).clamp_(max=len(codes) - 1)
     return owner, found != 0, codes[owner] != found
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from vitviz.attention.layout import index_from_end
 from vitviz.errors.arguments import integer_or_none
 from vitviz.errors.kinds import QueryError
 from vitviz.errors.messages import describe, did_you_mean, several
@@ -115,30 +116,19 @@ def find_word(words: Sequence[Word], word: Any) -> Word:
     """
     if isinstance(word, Word) and word in words:
         return word
-    if isinstance(word, str):
-        found = [number for number, each in enumerate(words) if word in (each.text, each.text.strip(MARKS))]
-        if len(found) == 1:
-            return words[found[0]]
-        legal = [each.text for each in words]
-        reason = (
-            f"is written {len(found)} times; expected one of the words {found}"
-            if found
-            else f"expected one of {several(legal, 20)}{did_you_mean(word, legal)}"
-        )
-        raise QueryError(f"word {word!r}: {reason}")
-    return words[place_of("word", word, len(words), "expected its text, or its place: this answer has")]
-
-
-def place_of(name: str, value: Any, count: int, has: str) -> int:
-    """The place of one of several things, from 0, by a number that may count from the end.
-
-    Raises:
-        QueryError: there is none.
-    """
-    number = integer_or_none(value)
-    if number is None or not -count <= number < count:
-        raise QueryError(f"{name} {describe(value)}: {has} {name}s 0 to {count - 1}, or from -{count} to -1")
-    return number % count
+    if integer_or_none(word) is not None:
+        return words[index_from_end("word", word, len(words), "this answer has")]
+    texts = [(each.text, each.text.strip(MARKS)) for each in words]
+    found = [number for number, each in enumerate(texts) if isinstance(word, str) and word in each]
+    if len(found) == 1:
+        return words[found[0]]
+    legal = [each.text for each in words]
+    reason = (
+        f"is written {len(found)} times; expected one of the words {found}"
+        if found
+        else f"expected a place, or one of {several(legal, 20)}{did_you_mean(word, legal)}"
+    )
+    raise QueryError(f"word {describe(word)}: {reason}")
 
 
 def token_text(number: int, tokenizer: Any) -> str:
