@@ -6,54 +6,22 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
 
+from tests.language.family_parts import (
+    BART,
+    EDGE,
+    PATCH,
+    QUESTION,
+    SQUARE,
+    TEXT,
+    VISION,
+    WIDTH,
+    Made,
+    ids_of,
+    tokenizer,
+)
+from tests.language.further_families import FURTHER
 from tests.reference_packages import transformers as hf
-
-WORDS = ("what", "is", "this", "a", "cat", "dog", "describe", "the", "picture", ":", "\n")
-QUESTION = "what is this"
-EDGE, PATCH, WIDTH = 56, 14, 32
-VISION = {
-    "hidden_size": WIDTH,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "image_size": EDGE,
-    "patch_size": PATCH,
-}
-TEXT = {
-    "vocab_size": 256,
-    "hidden_size": WIDTH,
-    "intermediate_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 8192,
-    "pad_token_id": 1,
-    "bos_token_id": 2,
-    "eos_token_id": 3,
-}
-BART = {"layers": 2, "attention_heads": 4, "ffn_dim": 48}
-SQUARE = {"height": EDGE, "width": EDGE}
-Made = tuple[Any, Any, str]
-"""A module, its processor, and a question with what stands for the picture."""
-
-
-def tokenizer(*special: str, **named: str) -> Any:
-    """A tokenizer of words, with special tokens; ``image_token="<image>"`` also sets ``image_token_id``."""
-    vocabulary = dict.fromkeys(["<unk>", "<pad>", "<s>", "</s>", *special, *named.values(), *WORDS])
-    for number in range(len(vocabulary), 200):
-        vocabulary[f"w{number}"] = None
-    core = Tokenizer(models.WordLevel({word: number for number, word in enumerate(vocabulary)}, unk_token="<unk>"))
-    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    names = {"unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
-    found: Any = hf.PreTrainedTokenizerFast(tokenizer_object=core, **names)
-    found.add_special_tokens({"additional_special_tokens": list(dict.fromkeys([*special, *named.values()]))})
-    for name, word in named.items():
-        setattr(found, name, word)
-        setattr(found, f"{name}_id", found.convert_tokens_to_ids(word))
-    return found
 
 
 def llava() -> Made:
@@ -116,7 +84,7 @@ def _qwen(name: str, edge: int, **vision: Any) -> Made:
     special = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
     words = tokenizer(*special)
     names = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
-    ids = {key: words.convert_tokens_to_ids(word) for key, word in zip(names, special, strict=True)}
+    ids = ids_of(words, names, special)
     is_third = name == "Qwen3VL"
     rope = {"rope_type": "default", "mrope_section": [2, 1, 1], "rope_theta": 1e4, "mrope_interleaved": is_third}
     vision |= {"depth": 2, "num_heads": 4, "patch_size": edge, "spatial_merge_size": 2, "temporal_patch_size": 2}
@@ -320,7 +288,7 @@ def glm4v() -> Made:
     special = ("<|begin_of_image|>", "<|end_of_image|>", "<|begin_of_video|>", "<|end_of_video|>")
     words = tokenizer(*special, image_token="<|image|>", video_token="<|video|>")
     starts = ("image_start_token_id", "image_end_token_id", "video_start_token_id", "video_end_token_id")
-    ids = {key: words.convert_tokens_to_ids(word) for key, word in zip(starts, special, strict=True)}
+    ids = ids_of(words, starts, special)
     rope = {"rope_type": "default", "mrope_section": [2, 1, 1], "rope_theta": 1e4, "partial_rotary_factor": 1.0}
     vision = {"hidden_size": WIDTH, "out_hidden_size": WIDTH, "intermediate_size": 48, "depth": 2, "num_heads": 4}
     config = hf.Glm4vConfig(
@@ -420,9 +388,14 @@ def instructblip() -> Made:
 QUERY_TOKENS = "stands for one part of the picture"
 # Families that are refused, with what is said of them.
 REFUSED = {
-    **dict.fromkeys(("idefics2", "blip2", "instructblip"), QUERY_TOKENS),
-    "florence2": "leads to several tokens at once, as where convolutions overlap",
-    "lfm2_vl": "attention was seen in 1 places of its 3 layers",
+    **dict.fromkeys(("idefics2", "blip2", "instructblip", "aria", "kosmos2", "chameleon"), QUERY_TOKENS),
+    **dict.fromkeys(
+        ("florence2", "got_ocr2", "deepseek_vl_hybrid"),
+        "leads to several tokens at once, as where convolutions overlap",
+    ),
+    **dict.fromkeys(("lfm2_vl", "qwen3_5"), "attention was seen in 1 places of its 3 layers"),
+    "janus": "its own generate\\(\\) takes no logits_processor",
+    "pix2struct": "its processor changes colours by what the picture shows",
 }
 FAMILIES: dict[str, Callable[[], Made]] = {
     each.__name__: each
@@ -431,7 +404,7 @@ FAMILIES: dict[str, Callable[[], Made]] = {
         *(idefics3, smolvlm, pixtral, mistral3, aya_vision, vision_encoder_decoder, mllama),
         *(glm4v, deepseek_vl, git, idefics2, blip2, instructblip, florence2, lfm2_vl),
     )
-}
+} | FURTHER
 # Parts of names of the weights whose size makes attention uneven.
 ATTENDING = ("q_proj", "k_proj", "c_attn", "query", "key", "q.", "qkv")
 

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 import vitviz
-from tests.language.families import FAMILIES, make
+from tests.language.families import FAMILIES, REFUSED, make
 from tests.support.example import ROOT
 from vitviz import Answer, ConfigError
 
@@ -49,5 +49,5 @@ def _row(name: str) -> str:
 
 if __name__ == "__main__":
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    table = HEAD + "\n".join(map(_row, FAMILIES))
+    table = HEAD + "\n".join(map(_row, sorted(FAMILIES, key=REFUSED.__contains__)))
     PAGE.write_text(f"{before}{BEGIN}\n{table}\n{END}{rest.partition(END)[2]}", encoding="utf-8")

@@ -375,6 +375,14 @@ def test_a_cache_of_a_fixed_length_makes_no_difference(made: Any, answer: Answer
     close(found.weights("cat", 1), answer.weights("cat", 1))
 
 
+def test_a_class_with_a_generate_of_its_own_writes_a_given_text() -> None:
+    module, processor, question = make("blip")
+    answer = vitviz.ask(PICTURE, question, vitviz.load(module, processor=processor), text="a cat </s>")
+    assert answer.text == "a cat </s>" and answer.hiding("cat", [(0, 0)]) > 0
+    with pytest.raises(MethodError, match="need attention by torch's scaled_dot_product_attention"):
+        answer.rollout("cat")
+
+
 def test_a_model_that_writes_is_one_with_a_processor(made: Any) -> None:
     module, processor, _ = made
     with pytest.raises(ImageError, match=r"while it writes by vitviz\.load\(module, processor=processor\)"):

@@ -44,6 +44,8 @@ def test_attention_is_that_of_eager_and_places_are_those_of_repainted_squares(na
     assert found == plain.sequences[0, -WORDS:].tolist() == eager.sequences[0, -WORDS:].tolist()
     is_cross = answer.layers[0].is_cross
     steps = (is_cross and getattr(eager, "cross_attentions", None)) or eager.attentions
+    if name == "blip":
+        steps = cross_attention_of_blip(module, inputs)
     for step in range(WORDS):
         matrices = [each for each in steps[step] if not is_cross or each.shape[-1] == answer.layers[0].prompt]
         for number, (layer, matrix) in enumerate(zip(answer.layers, matrices, strict=True)):
@@ -52,6 +54,18 @@ def test_attention_is_that_of_eager_and_places_are_those_of_repainted_squares(na
             # A sliding window has dropped the first tokens, or has zeros in their place.
             dropped = 0 if is_cross else layer.prompt + step - matrix.shape[-1]
             close(answer.weights(answer.tokens[step], number), F.pad(matrix[0, :, -1], (dropped, 0)))
+
+
+def cross_attention_of_blip(module: Any, inputs: Any) -> Any:
+    """Its attention to the picture, which its ``generate`` does not return, by step and layer."""
+    found = list[torch.Tensor]()
+    parts = [part for name, part in module.named_modules() if name.endswith("crossattention.self")]
+    hooks = [part.register_forward_hook(lambda _, args, output: found.append(output[1])) for part in parts]
+    with torch.no_grad():
+        module.generate(**inputs, max_new_tokens=WORDS, do_sample=False)
+    for hook in hooks:
+        hook.remove()
+    return [found[start : start + len(parts)] for start in range(0, len(found), len(parts))]
 
 
 class Local(TorchFunctionMode):

@@ -97,6 +97,10 @@ def _record(
         # Which calls are the decoder's is known by the second step.
         _, again, recorder = run([*ids, *ids])
         logits = again[:1]
+    if not recorder.step:
+        raise ConfigError(
+            "its own generate() takes no logits_processor, which tells its steps; expected transformers' own"
+        )
     # Layers that pass on what they read in another way are no calls; cross-attention is a second one.
     text, calls = config.get_text_config(decoder=True), len(recorder.layers)
     layers: int = getattr(text, "decoder_layers", 0) or getattr(text, "num_hidden_layers", calls)

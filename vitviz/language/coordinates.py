@@ -19,7 +19,7 @@ MAX_RAMPS, MIN_RAMP_PX = 8, 96
 MAX_NUMBERS = 2**19
 # The least change of an input between a black and a white picture.
 MIN_CHANGE = 1e-3
-# The most by which grey may lie off the middle of black and white, relative to their difference.
+# The most by which grey may lie off the middle of black and white, relative to their largest difference.
 NONLINEAR = 0.02
 
 
@@ -68,11 +68,11 @@ def measure_coordinates(prompt: Prompt, picture: int) -> tuple[torch.Tensor, tor
     is_painted = reach.abs() > MIN_CHANGE
     if not bool(is_painted.any()):
         raise ConfigError("its inputs are the same for black and for white: it is shown no picture")
-    reach[~is_painted] = 1
-    # In place, since an input may have millions of numbers.
-    grey = read(np.full((1, 1), 128.0)).sub_(black).div_(reach).sub_(128 / 255).abs_()
-    if bool((grey > NONLINEAR)[is_painted].any()):
+    # In place, since an input may have millions of numbers. Of little that is painted, levels are coarse.
+    grey = read(np.full((1, 1), 128.0)).sub_(black).sub_(reach, alpha=128 / 255).abs_()
+    if float(grey.max()) > NONLINEAR * float(reach.abs().max()):
         raise ConfigError("its processor changes colours by what the picture shows: no ramp tells places")
+    reach[~is_painted] = 1
 
     def axis(length: int, shape: tuple[int, int]) -> torch.Tensor:
         total = torch.zeros_like(black)

@@ -83,8 +83,8 @@ def flow(
     steps = kept.steps[:-1]
     if any(len(calls) != len(layers) for calls in steps):
         raise MethodError(
-            "rollout and relevance need attention by torch's kernel: expected a module that was opened with "
-            "attn_implementation='sdpa'"
+            "rollout and relevance need attention by torch's scaled_dot_product_attention; expected a module that "
+            "calls it, as with attn_implementation='sdpa'"
         )
     if is_relevance:
         factors = torch.zeros_like(logits)

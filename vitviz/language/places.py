@@ -7,11 +7,13 @@ exactly where nothing leads, whatever merges, shuffles, cuts or pads the picture
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from PIL import Image
+from torch.utils._pytree import tree_map_only
 
 from vitviz.errors.kinds import ConfigError
 from vitviz.language.coordinates import measure_coordinates, numbers_of, sampled, with_numbers
@@ -25,8 +27,8 @@ from vitviz.models.watched.recorder import record
 from vitviz.models.watched.state import device_of
 
 QUERY_TOKENS = (
-    "no token of its decoder stands for one part of the picture, as where a few queries read it all; expected a "
-    "network that hands patches on, merged or not"
+    "no token of its decoder stands for one part of the picture, as where a few queries read it all, or where it is "
+    "written in codes; expected a network that hands patches on, merged or not"
 )
 
 
@@ -72,14 +74,20 @@ def _keys(prompt: Prompt, inputs: Mapping[str, Any], call: int) -> tuple[torch.T
         product = program.steps[last.scores]
         reference = operands_of(product, product.args)[not last.is_flipped]
 
-    def cut(number: int, args: Any, kwargs: Any, result: Any, values: Any) -> Any:
-        return (torch.zeros_like(result[0]), *result[1:]) if isinstance(result, tuple) else torch.zeros_like(result)
-
+    for attention in before:
+        step = program.steps[attention.step]
+        step.operator = partial(_zeros_of, step.operator)
     with torch.enable_grad():
         numbers.requires_grad_()
-        [keys] = program.run({PICTURE: numbers}, [reference], {each.step: cut for each in before})
+        [keys] = program.run({PICTURE: numbers}, [reference])
         # A product of its own takes them with the features first.
         return numbers, keys.movedim(-2 if last.is_fused or last.is_flipped else -1, 0).flatten(1)
+
+
+def _zeros_of(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Zeros in place of an operation's result. Its bias may depend on the picture, of which it has no gradient."""
+    with torch.no_grad():
+        return tree_map_only(torch.Tensor, torch.zeros_like, operator(*args, **kwargs))
 
 
 def _owners(numbers: torch.Tensor, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

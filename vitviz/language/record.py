@@ -98,13 +98,14 @@ class Recorder:
         first_queries: number of queries that are kept of the calls of the first step.
         layers: of the decoder, after two steps or more.
         skipped: number of calls before the decoder's in the first step.
+        step: number of tokens that are complete.
     """
 
     first_queries: int = 1
     layers: list[Layer] = field(default_factory=list)
     skipped: int = 0
+    step: int = 0
     _first: list[FirstCall | None] = field(default_factory=list)
-    _step: int = 0
     _place: int = 0
 
     @property
@@ -118,13 +119,13 @@ class Recorder:
         Raises:
             ConfigError: a number differs from what the network computed, or the call is none of the decoder's.
         """
-        if self._step == 0:
+        if self.step == 0:
             # Several windows are an encoder's.
             self._first.append(self._first_call(call) if len(call.queries) == 1 else None)
             return
         if self._place == len(self.layers):
             self.layers.append(Layer())
-        self.layers[self._place].add(self._step, call)
+        self.layers[self._place].add(self.step, call)
         self._place += 1
 
     def _first_call(self, call: AttentionCall) -> FirstCall:
@@ -139,7 +140,7 @@ class Recorder:
             ConfigError: they are not those of the step before.
         """
         count = len(self.layers)
-        if self._step == 1:
+        if self.step == 1:
             self.skipped = len(self._first) - count
             pairs = zip(self.layers, self._first[-count:], strict=False)
             fits = [first is not None and layer.begin(first) for layer, first in pairs]
@@ -148,8 +149,8 @@ class Recorder:
                 raise ConfigError(f"its second step has {found}; expected the decoder's, in both")
             self._first.clear()
         if self._place < count or any(not each.prompt for each in self.layers):
-            raise ConfigError(f"step {self._step} has {self._place} calls of attention; expected as many as the second")
-        self._step, self._place = self._step + 1, 0
+            raise ConfigError(f"step {self.step} has {self._place} calls of attention; expected as many as the second")
+        self.step, self._place = self.step + 1, 0
 
 
 def call_weights(call: AttentionCall) -> torch.Tensor:

@@ -45,7 +45,8 @@ class LanguageModel(AttributeAdvice):
         problems = {
             "expected a model of transformers that writes, which has generate()": not hasattr(self.module, "generate"),
             "the model takes no pictures; expected one of AutoModelForImageTextToText": not any(
-                "pixel" in name or "image" in name for name in signature(self.module.forward).parameters
+                any(word in name for word in ("pixel", "image", "patches"))
+                for name in signature(self.module.forward).parameters
             ),
             # A tokenizer, or an image processor where the text has a token for the picture.
             f"{describe(found)} found; {whole}": not callable(found)
