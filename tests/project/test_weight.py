@@ -25,7 +25,7 @@ MOST = {
     "models": 2590,
     "system": 140,
     "training": 430,
-    "ui": 3340,
+    "ui": 3320,
     "video": 630,
     "visualization": 900,
     "vitviz": 200,

@@ -315,6 +315,18 @@ def test_an_answer_larger_than_its_picture_is_refused(
             use(picture)
 
 
+@pytest.mark.parametrize("nbytes", [0, 3, 4, 1000])
+def test_an_answer_smaller_than_its_picture_is_refused(
+    light: Worker, make_model: MakeModel, photo: Path, nbytes: int
+) -> None:
+    reader, arguments = f"{misbehaviour.__name__}:swell", ((10, 10), nbytes)
+    with (
+        pytest.raises(ImageError, match=r"photo\.png: the process that opened it gave no answer"),
+        decoded_by(light, reader, open(photo, "rb"), arguments, photo.name) as picture,
+    ):
+        picture.model_input(make_model().preprocessing, 4, 4, None, 90)
+
+
 def _runs(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-import numpy as np
 import torch
 from PIL import Image
 
@@ -75,8 +74,7 @@ def answers(ask: Ask, image: Image.Image) -> Parts:
     preprocessing, patch_height, patch_width, fit, longest_side = question
     prepared = preprocessing.prepare(image, patch_height, patch_width, fit).resized(longest_side)
     facts = {"geometry": asdict(prepared.geometry), "assumptions": list(prepared.assumptions)}
-    yield facts, prepared.pixels.float().contiguous().numpy().data
-    yield {}, np.ascontiguousarray(prepared.image).data
+    yield facts, prepared.pixels.float().numpy().tobytes() + prepared.image.tobytes()
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,12 +104,12 @@ class OpenPicture:
         height, width = preprocessing.input_size(self, patch_height, patch_width, fit)
         scale = longest_side / max(self.size)
         columns, rows = (max(1, round(side * scale)) for side in self.size)
-        nbytes = 4 * len(preprocessing.mean) * height * width
-        facts, pixels = self._child.part((preprocessing, patch_height, patch_width, fit, longest_side), nbytes)
-        _, levels = self._child.part(nbytes=3 * rows * columns)
+        count = len(preprocessing.mean) * height * width
+        question = preprocessing, patch_height, patch_width, fit, longest_side
+        facts, content = self._child.part(question, 4 * count + 3 * rows * columns)
         try:
-            values = torch.frombuffer(bytearray(pixels), dtype=torch.float32)
-            image = Image.fromarray(np.frombuffer(levels, np.uint8).reshape(rows, columns, 3))
+            values = torch.frombuffer(bytearray(content[: 4 * count]), dtype=torch.float32, count=count)
+            image = Image.frombytes("RGB", (columns, rows), content[4 * count :])
             geometry = Geometry(**{**facts["geometry"], "box": tuple(map(float, facts["geometry"]["box"]))})
             ImageFacts(tuple(map(str, facts["assumptions"]))).keep(image)
             return PreparedImage(image, values.reshape(1, len(preprocessing.mean), height, width), geometry)

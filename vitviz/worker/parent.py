@@ -205,10 +205,8 @@ class Worker:
         if self._server is not None:
             process, control = self._server
             self._server = None
+            # It ends its children, and then itself.
             control.close()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(1)
-            process.kill()
             process.wait()
 
 

@@ -177,7 +177,9 @@ def test_what_a_stranger_says_of_proxies_is_not_heard() -> None:
         (f"{ANNA}, {PROXY}", ANNA),
         (f"{BEN}, {ANNA}", ANNA),
         (f"{ANNA}:4711", ANNA),
-        (f"{ANNA}, nonsense", PROXY),
+        # Only a proxy can have written it.
+        (f"{ANNA}, unknown", "unknown"),
+        (f"{PROXY}, {PROXY}:4711", PROXY),
         ("", PROXY),
         (f"nonsense, {ANNA}, {PROXY}", ANNA),
         (PROXY, PROXY),

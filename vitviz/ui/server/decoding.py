@@ -63,7 +63,14 @@ class UploadedPictures:
         """
 
         def work(limits: Limits, report: Report) -> Any:
-            with self._open(upload, limits) as picture:
+            _check_kept(upload)
+            path, name = upload[:2]
+            opened: AbstractContextManager[OpenPicture] = (
+                open_picture(self.worker, path, name, **upload.reading, limits=limits)
+                if upload.frame is None
+                else open_frame(self.worker, path, name, upload.frame, self.clip_limits, upload.color_profile)
+            )
+            with opened as picture:
                 result = use(picture)
             return then(result, report)
 
@@ -100,13 +107,6 @@ class UploadedPictures:
                 frames += skipped
                 report(ProgressReport("Reading the clip"))
             return replace(clip.facts, frames=frames, is_cut=clip.is_cut)
-
-    def _open(self, upload: Upload, limits: Limits) -> AbstractContextManager[OpenPicture]:
-        _check_kept(upload)
-        path, name = upload[:2]
-        if upload.frame is None:
-            return open_picture(self.worker, path, name, **upload.reading, limits=limits)
-        return open_frame(self.worker, path, name, upload.frame, self.clip_limits, upload.color_profile)
 
 
 def _check_kept(upload: Upload) -> None:

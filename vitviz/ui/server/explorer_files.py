@@ -57,14 +57,13 @@ class ExplorerFiles:
         async with self._writing((id(analysis), work)):
             if name not in paths or not paths[name].exists():
                 if work.startswith(FEATURES):
-                    paths |= await passes.run(lambda _: self._features(analysis, name))
+                    paths |= await passes.run(
+                        lambda _: {each: self._keep(content) for each, content in features_packs(analysis, name)}
+                    )
                 else:
                     paths[name] = await self._written(analysis, name, upload, source)
         self._folder.find(paths[name])
         return paths[name]
-
-    def _features(self, analysis: Analysis, name: str) -> dict[str, Path]:
-        return {each: self._keep(content) for each, content in features_packs(analysis, name)}
 
     async def _written(self, analysis: Analysis, name: str, upload: Upload, source: dict[str, Any]) -> Path:
         if name == PICTURE:

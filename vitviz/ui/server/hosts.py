@@ -149,16 +149,10 @@ class HostRules:
             )
 
     def _visitor(self, peer: str, headers: list[tuple[bytes, bytes]]) -> str:
-        """The last address on the way here that is no trusted proxy's."""
-        for hop in reversed(_values(headers, b"x-forwarded-for")):
-            address = _address(hop.rpartition(":")[0] if hop.count(":") == 1 else hop)
-            # Whoever wrote an illegible hop may have made up those before it.
-            if address is None:
-                break
-            peer = str(address)
-            if not self._is_proxy(peer):
-                break
-        return peer
+        """The last address on the way here that is no trusted proxy's, or else the first."""
+        forwarded = _values(headers, b"x-forwarded-for")
+        hops = [*(hop.rpartition(":")[0] if hop.count(":") == 1 else hop for hop in forwarded), peer]
+        return next((hop for hop in reversed(hops) if not self._is_proxy(hop)), hops[0])
 
     def _is_proxy(self, peer: str) -> bool:
         address = _address(peer)

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import gradio as gr
 from gradio.context import LocalContext
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from vitviz.ui.server.bodies import (
     App,
@@ -78,7 +78,6 @@ class RequestFilter:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = _path(scope)
-        body = LimitedBody(receive, 0)
         answer = _Answer(send, path, self._headers)
         route: Route | None = None
         # Of the body, in memory.
@@ -95,14 +94,13 @@ class RequestFilter:
                 # The server itself has checked that it is a number.
                 length = int(dict(scope["headers"]).get(b"content-length", most))
                 body.expect(length)
-                nbytes = int(SHARES[route.body] * length)
+                receive, nbytes = body, int(SHARES[route.body] * length)
             LocalContext.blocks.set(self._blocks)
             with self._under_way.counted(_visitor(scope), nbytes):
-                await self._pass(scope, route, body, receive, answer)
+                await self._pass(scope, route, receive, answer)
+        except ClientDisconnect:
+            return
         except Exception as error:
-            # The client is gone.
-            if body.is_disconnected:
-                return
             response = refusal(error, is_call=route is not None and path == JOIN)
             if response.status_code == 500:
                 LOGGER.error("%s: %s", "a request" if route is None else route.pattern, place_of(error))
@@ -112,18 +110,16 @@ class RequestFilter:
             elif not answer.has_length:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _pass(self, scope: Scope, route: Route, body: LimitedBody, receive: Receive, answer: _Answer) -> None:
+    async def _pass(self, scope: Scope, route: Route, receive: Receive, answer: _Answer) -> None:
         """Check a request, and have the app answer it; a short one in its turn, which its response ends."""
         with ExitStack() as stack:
-            if route.body is Body.UPLOAD:
-                receive = body
-            elif route.body is Body.NONE:
+            if route.body is Body.NONE:
                 if key := _answer_key(scope):
                     stack.enter_context(self._unread_replies.reading(key))
                 # A body is dropped with the connection.
                 receive = replayed(b"", receive)
-            else:
-                content = await self._checked(scope, route, body, answer, stack)
+            elif route.body is not Body.UPLOAD:
+                content = await self._checked(scope, route, receive, answer, stack)
                 headers = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
                 scope = {**scope, "headers": [*headers, (b"content-length", str(len(content)).encode())]}
                 receive = replayed(content, receive)
@@ -135,9 +131,9 @@ class RequestFilter:
                     answer.when_started = turn.aclose
                 await self._app(scope, receive, answer.send)
 
-    async def _checked(self, scope: Scope, route: Route, body: LimitedBody, answer: _Answer, stack: ExitStack) -> bytes:
+    async def _checked(self, scope: Scope, route: Route, receive: Receive, answer: _Answer, stack: ExitStack) -> bytes:
         """The JSON of a request, as the app reads it. Whoever waits keeps the text alone."""
-        value = await read_json(body)
+        value = await read_json(receive)
         if route.body is Body.TOOL:
             # A picture is decoded and written.
             value = await asyncio.to_thread(with_uploads, value, self._folder)
