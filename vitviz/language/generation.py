@@ -42,8 +42,6 @@ def generate(
             return scores
         return torch.full_like(scores, -torch.inf).index_fill_(1, input_ids.new_tensor([next(given)]), 0)
 
-    from transformers import GenerationMixin
-
     module: Any = prompt.model.module
     own = type(module).generate
     # Below its decorators, of which one is no_grad.
@@ -62,7 +60,7 @@ def generate(
             output_logits=True,
             return_dict_in_generate=True,
             # The end may be among the tokens that are given. Functions of a class's own set it themselves.
-            **({"eos_token_id": None} if ids is not None and own is GenerationMixin.generate else {}),
+            **({"eos_token_id": None} if ids is not None and own.__qualname__ == "GenerationMixin.generate" else {}),
         )
     logits = torch.cat([each[:1].float() for each in result.logits])
     return tuple(result.sequences[0, -len(logits) :].tolist()), logits
