@@ -61,6 +61,8 @@ QUESTIONS: Mapping[str, tuple[dict[str, dict[str, Any]], str]] = {
         "from the CLS token, about “class 2”; layer 2 of 0–2, mean of 4 heads, or layers 1 to 2.",
     ),
 }
+# One that the page computes, and one that the app does, of which the saved figure and another page are looked at too.
+SAVED = ("attention", "grad_cam")
 # How each map differs from that, and the layers that it reads.
 NO_CLASS, NO_TOKEN = "about no class", "from no single token"
 DIFFERENCES: Mapping[str, Mapping[str, str]] = {
@@ -157,6 +159,8 @@ def test_a_card_is_the_map_that_it_opens_and_that_the_link_says(
     # The scores are those of this map.
     [scored] = [each for each in compared.scores.maps if each.method == method]
     assert areas == pytest.approx(scored.areas, rel=1e-3, abs=1e-4)
+    if method not in SAVED:
+        return
     # So is the saved figure, to what two sizes of one picture differ by.
     canvas = page.evaluate("document.querySelector('.vx-canvas').toDataURL()")
     with (
