@@ -86,7 +86,19 @@ def make_npz(folder: Path, prefix: str = "", gap: bool = False, dtype: str = "fl
 
 
 HEADS = {"heads": 4}
-TOWER = "OpenCLIP visual tower"
+TOWER, GOOGLE = "OpenCLIP visual tower", "Google's JAX .npz"
+
+
+def by_vit_pytorch(name: str, sizes: tuple[Size, ...] = SQUARE, channels: int = 3, **options: Any) -> Case:
+    """With the facts that its state dict leaves open: heads, and an oblong image."""
+    given = {
+        **({} if "heads" in options else HEADS),
+        **{key: options[key] for key in ("image_size",) if key in options},
+    }
+    make = partial(make_vit_pytorch, channels=channels, **options)
+    return Case("vit-pytorch ViT", name, "vit-pytorch", make, sizes, given, channels)
+
+
 CASES = (
     *(
         Case(TOWER, name, "watched by open_clip", partial(make_open_clip, **options), SQUARE)
@@ -96,31 +108,16 @@ CASES = (
             "LayerScale, no norm before the layers": {"quick_gelu": True, "ls_init_value": 0.5, "no_ln_pre": True},
         }.items()
     ),
-    Case("Google's JAX .npz", "ViT", "google-npz", make_npz, SQUARE),
+    Case(GOOGLE, "ViT", "google-npz", make_npz, SQUARE),
     Case(
-        "Google's JAX .npz",
-        "big_vision, mean of the patches",
-        "google-npz",
+        *(GOOGLE, "big_vision, mean of the patches", "google-npz"),
         partial(make_npz, prefix="params/", gap=True),
         SQUARE,
     ),
-    Case("vit-pytorch ViT", "CLS", "vit-pytorch", make_vit_pytorch, ((32, 32), (24, 32), (16, 16)), HEADS),
-    Case("vit-pytorch ViT", "mean", "vit-pytorch", partial(make_vit_pytorch, pool="mean"), ((32, 32), (24, 32)), HEADS),
-    Case("vit-pytorch ViT", "64 features a head", "vit-pytorch", partial(make_vit_pytorch, dim_head=64), SQUARE, HEADS),
-    Case(
-        "vit-pytorch ViT",
-        "one head, no output projection",
-        "vit-pytorch",
-        partial(make_vit_pytorch, heads=1, dim_head=64),
-        SQUARE,
-    ),
-    Case(
-        "vit-pytorch ViT",
-        "rectangles",
-        "vit-pytorch",
-        partial(make_vit_pytorch, image_size=(24, 40)),
-        ((24, 40),),
-        {**HEADS, "image_size": (24, 40)},
-    ),
-    Case("vit-pytorch ViT", "one channel", "vit-pytorch", partial(make_vit_pytorch, channels=1), SQUARE, HEADS, 1),
+    by_vit_pytorch("CLS", ((32, 32), (24, 32), (16, 16))),
+    by_vit_pytorch("mean", ((32, 32), (24, 32)), pool="mean"),
+    by_vit_pytorch("64 features a head", dim_head=64),
+    by_vit_pytorch("one head, no output projection", heads=1, dim_head=64),
+    by_vit_pytorch("rectangles", ((24, 40),), image_size=(24, 40)),
+    by_vit_pytorch("one channel", channels=1),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -29,71 +30,31 @@ def bare_state(folder: Path) -> Reference:
 
 SQUARE: tuple[Size, ...] = ((32, 32),)
 SMALLER: tuple[Size, ...] = ((32, 32), (16, 32), (24, 24))
+FIRST, TORCH, SEQUENTIAL = (
+    "vit-pytorch, first layout",
+    "ViT on torch.nn.MultiheadAttention",
+    "einops ViT as nn.Sequential",
+)
 HEADS = {"heads": taught.HEADS}
+CLS, ALL = {"pooling": "cls"}, {"pooling": "mean of all"}
+OF_ALL = replace(taught.LINEAR_PATCHES, pooling="mean of all")
+BARE = {**HEADS, **CLS, "activation": "gelu", "norm_epsilon": 1e-12}
+
+
+def case(
+    row: str, name: str, family: str, layout: taught.Layout, sizes: tuple[Size, ...], given: Any, wrap: str = ""
+) -> Case:
+    return Case(row, name, family, partial(make, layout=layout, wrap=wrap), sizes, given)
+
+
 CASES = (
-    Case(
-        "vit-pytorch, first layout",
-        "CLS",
-        "vit-pytorch-first",
-        partial(make, layout=taught.LINEAR_PATCHES),
-        SMALLER,
-        {**HEADS, "pooling": "cls"},
-    ),
-    Case(
-        "vit-pytorch, first layout",
-        "mean of all tokens",
-        "vit-pytorch-first",
-        partial(make, layout=replace(taught.LINEAR_PATCHES, pooling="mean of all"), wrap="state_dict"),
-        SMALLER,
-        {**HEADS, "pooling": "mean of all"},
-    ),
-    Case(
-        "vit-pytorch, first layout",
-        "one head, no output projection",
-        "vit-pytorch-first",
-        partial(make, layout=taught.ONE_HEAD),
-        SQUARE,
-        {"pooling": "cls"},
-    ),
-    Case(
-        "ViT on torch.nn.MultiheadAttention",
-        "convolution",
-        "multihead",
-        partial(make, layout=taught.MULTIHEAD),
-        SMALLER,
-        HEADS,
-    ),
-    Case(
-        "ViT on torch.nn.MultiheadAttention",
-        "linear",
-        "multihead",
-        partial(make, layout=taught.MULTIHEAD_LINEAR, wrap="model"),
-        SMALLER,
-        HEADS,
-    ),
-    Case(
-        "transformers ViT",
-        "state dict alone",
-        "transformers-vit",
-        bare_state,
-        ((32, 32), (24, 40)),
-        {**HEADS, "pooling": "cls", "activation": "gelu", "norm_epsilon": 1e-12},
-    ),
-    Case("PyTorch port of the JAX ViT", "heads apart", "jax-port", partial(make, layout=taught.TENSORDOT), SQUARE),
-    Case(
-        "einops ViT as nn.Sequential",
-        "one map for queries, keys and values",
-        "sequential",
-        partial(make, layout=taught.SEQUENTIAL),
-        SQUARE,
-        HEADS,
-    ),
-    Case(
-        "einops ViT as nn.Sequential",
-        "three maps",
-        "sequential",
-        partial(make, layout=taught.SEQUENTIAL_APART),
-        SQUARE,
-        HEADS,
-    ),
+    case(FIRST, "CLS", "vit-pytorch-first", taught.LINEAR_PATCHES, SMALLER, {**HEADS, **CLS}),
+    case(FIRST, "mean of all tokens", "vit-pytorch-first", OF_ALL, SMALLER, {**HEADS, **ALL}, "state_dict"),
+    case(FIRST, "one head, no output projection", "vit-pytorch-first", taught.ONE_HEAD, SQUARE, CLS),
+    case(TORCH, "convolution", "multihead", taught.MULTIHEAD, SMALLER, HEADS),
+    case(TORCH, "linear", "multihead", taught.MULTIHEAD_LINEAR, SMALLER, HEADS, "model"),
+    Case("transformers ViT", "state dict alone", "transformers-vit", bare_state, ((32, 32), (24, 40)), BARE),
+    case("PyTorch port of the JAX ViT", "heads apart", "jax-port", taught.TENSORDOT, SQUARE, {}),
+    case(SEQUENTIAL, "one map for queries, keys and values", "sequential", taught.SEQUENTIAL, SQUARE, HEADS),
+    case(SEQUENTIAL, "three maps", "sequential", taught.SEQUENTIAL_APART, SQUARE, HEADS),
 )
