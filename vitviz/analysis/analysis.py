@@ -29,7 +29,6 @@ from vitviz.attribution.propagation import Reference
 from vitviz.errors.arguments import integer, named_arguments, named_fields, no_parameter, word
 from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import ConfigError, MethodError
-from vitviz.features.analysed import Analysed
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.images.sources import ImageSource
 from vitviz.models.network import Network
@@ -56,7 +55,7 @@ def _unknown_parameter_message(analysis: Analysis, method: str = "", *_: Any, un
 
 @named_fields(ConfigError, "vitviz.analyze(image, model)")
 @dataclass(frozen=True, eq=False)
-class Analysis(MethodMaps, Analysed, Experiments, AttributeAdvice):
+class Analysis(MethodMaps, Experiments, AttributeAdvice):
     """One image encoded by one model, made by :func:`vitviz.analyze`, or by :meth:`of`.
 
     It can be pickled and copied; its cached gradients are left out.

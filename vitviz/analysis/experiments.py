@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
@@ -11,36 +10,25 @@ import torch
 
 from vitviz.analysis.flips import Flip, flip
 from vitviz.analysis.places import check_place
-from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution.far_look import FarLook, far_look
 from vitviz.errors.arguments import named_arguments
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import describe
-from vitviz.images.preprocessing import PreparedImage
+from vitviz.features.analysed import Analysed
 from vitviz.metrics.ablation import HeadEffects, head_effects, switched_off
 from vitviz.metrics.faithfulness import METRIC_NAMES, RANDOM_ORDERS, Curve, MetricName, faithfulness
-from vitviz.models.network import Network
 from vitviz.models.targets import TargetChoice, effect_score, resolve_target
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Heatmap
-from vitviz.weights import Model
 
 if TYPE_CHECKING:
     from vitviz.analysis.analysis import Analysis
 
 
-class Experiments(ABC):
+class Experiments(Analysed):
     """The experiments of :class:`vitviz.Analysis`; each runs its model again, but :meth:`far_look`."""
 
-    model: Model
-    prepared: PreparedImage
     logits: torch.Tensor
-    trace: AttentionTrace
-
-    @property
-    @abstractmethod
-    def network(self) -> Network:
-        """The network, as :attr:`vitviz.Analysis.network`."""
 
     @named_arguments(MethodError)
     def faithfulness(

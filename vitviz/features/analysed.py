@@ -59,17 +59,19 @@ class Analysed(ABC):
             LimitError: the machine does not have enough free memory.
         """
         trace, layout = self.trace, self.trace.layout
-        of, index = word("of", of, KINDS), None if layer is None else trace.layer_index(layer)
+        word("of", of, KINDS)
         network = self.model.network if of in ("keys", "queries") else self.network
-        chosen = layer_scores(self.model, of).best if index is None else index
+        chosen = layer_scores(self.model, of).best if layer is None else trace.layer_index(layer)
         vectors = next(islice(layer_vectors(network, self.prepared.pixels, of, trace), chosen, None))
-        where = f"{of} {'after' if of == 'tokens' else 'of'} {numbered('layer', chosen, trace.layers)}"
+        place = f"{'after' if of == 'tokens' else 'of'} {numbered('layer', chosen, trace.layers)}"
+        description = f"{of} {place}{', which finds places again best' * (layer is None)}"
         if not vectors.isfinite().all():
-            raise MethodError(f"{where}: not all numbers are finite; expected a network that computes finite ones")
+            raise MethodError(
+                f"{description}: not all numbers are finite; expected a network that computes finite ones"
+            )
         outliers = [] if trace.norms is None else outlier_patches(trace)
         kept = [token for token in range(layout.prefix_count, layout.token_count) if token not in outliers]
-        how = ", which finds places again best" if layer is None else ""
-        return Features(precise(vectors).detach().cpu().clone(), layout, kept, chosen, where + how)
+        return Features(precise(vectors).detach().cpu().clone(), layout, kept, chosen, description)
 
     @named_arguments(MethodError)
     def similarity(self, query: Query, other: Any = None, layer: int | None = None, of: Kind = "tokens") -> Heatmap:
@@ -92,10 +94,12 @@ class Analysed(ABC):
             ConfigError: the other is no analysis.
             MethodError: as :meth:`features`, or the other is by another model.
         """
-        selection, place = self.trace.layout.select(query), self if other is None else other
-        [(_, mine), (_, theirs)] = featured([self, place], layer, of)
-        of_other = "" if other is None else " of another picture"
-        description = f"Likeness to {self.trace.layout.query_name(query)}{of_other}, by the {mine.description}"
+        selection = self.trace.layout.select(query)
+        others = [] if other is None or other is self else [other]
+        pairs = featured([self, *others], layer, of)
+        mine, (place, theirs) = pairs[0][1], pairs[-1]
+        token = f"{self.trace.layout.query_name(query)}{' of another picture' * len(others)}"
+        description = f"Likeness to {token}, by the {mine.description}"
         cosines = mine.likeness(selection, theirs)
         return place.heatmap_of(TokenMap.of_tokens(cosines, theirs.layout, "cosine", description, (-1.0, 1.0)))
 
@@ -107,17 +111,15 @@ def featured(analyses: object, layer: int | None, of: Kind) -> list[tuple[Analys
         ConfigError: these are no analyses.
         MethodError: their models differ, or as :meth:`Analysed.features`.
     """
-    found = list(analyses) if isinstance(analyses, Iterable) else [analyses]
-    listed = [each for each in found if isinstance(each, Analysed)]
-    if not listed or len(listed) < len(found):
+    listed: list[Any] = list(analyses) if isinstance(analyses, Iterable) else [analyses]
+    if not listed or not all(isinstance(each, Analysed) for each in listed):
         raise ConfigError(f"{describe(analyses)} found; expected analyses, such as [vitviz.analyze(image, model)]")
-    names = {
-        (
-            repr(network.config),
-            weight_samples(network.state_dict().values()),
-        ): f"{name!r} (width {network.config.width})"
-        for network, name in {each.model.network: each.model.name for each in listed}.items()
+    models = {
+        (repr(each.network.config), weight_samples(each.network.state_dict().values())): (
+            f"{each.name!r} (width {each.network.config.width})"
+        )
+        for each in (analysis.model for analysis in listed)
     }
-    if len(names) > 1:
-        raise MethodError(f"analyses by {' and '.join(names.values())}: vectors of one model alone can be compared")
+    if len(models) > 1:
+        raise MethodError(f"analyses by {' and '.join(models.values())}: vectors of one model alone can be compared")
     return [(each, each.features(layer, of)) for each in listed]

@@ -49,14 +49,14 @@ class Basis:
             raise MethodError(f"count = {count}: expected at most {patches.shape[1]}, the channels of a vector")
         if not len(patches):
             raise MethodError("foreground: no patch stands out from the others; expected foreground=False")
-        centred = patches - patches.mean(0)
         # The covariance of channels rather than of patches: memory does not grow with the square of the patches.
-        variances, directions = torch.linalg.eigh(centred.T @ centred)
+        variances, directions = torch.linalg.eigh(torch.cov(patches.T, correction=0))
         directions = directions.flip(1)[:, :count]
         directions = directions * directions.gather(0, directions.abs().argmax(0, keepdim=True)).sign()
         shares = variances.flip(0)[:count] / variances.sum().clamp(min=torch.finfo(torch.float64).tiny)
-        ends = np.percentile((centred @ directions).numpy(), ENDS, 0)
-        return cls(patches.mean(0), directions, torch.from_numpy(ends), shares.clamp(0, 1), foreground)
+        mean = patches.mean(0)
+        ends = np.percentile(((patches - mean) @ directions).numpy(), ENDS, 0)
+        return cls(mean, directions, torch.from_numpy(ends), shares.clamp(0, 1), foreground)
 
     def seen_from(self, pictures: Sequence[torch.Tensor]) -> Basis:
         """The same with the sign of the first component below zero for most patches at the borders of pictures.
@@ -71,6 +71,12 @@ class Basis:
     def project(self, vectors: torch.Tensor) -> torch.Tensor:
         """The components of vectors: ``"… channel"`` to ``"… component"``."""
         return (vectors.double() - self.mean) @ self.directions
+
+    def inside(self, vectors: torch.Tensor) -> torch.Tensor:
+        """Whether vectors ``"… channel"`` are of the foreground: ``"…"``; all are if there is none apart."""
+        if self.foreground is None:
+            return torch.ones(vectors.shape[:-1], dtype=torch.bool)
+        return self.foreground.project(vectors)[..., 0] > 0
 
     def place(self, components: torch.Tensor) -> torch.Tensor:
         """Where components lie between :attr:`ends`, in [0, 1]; 0.5 where both ends are the same but for rounding."""

@@ -47,9 +47,8 @@ def component_colours(places: torch.Tensor) -> torch.Tensor:
     the rest is in the middle. What no screen shows is clipped.
     """
     first, second, third = F.pad(places, (0, max(0, 3 - places.shape[-1])), value=0.5)[..., :3].unbind(-1)
-    lightness = DARKEST + (LIGHTEST - DARKEST) * third
-    colours = torch.stack([lightness, (first - 0.5) * HUES[0], (second - 0.5) * HUES[1]], -1)
-    linear = ((colours @ colours.new_tensor(CONES).T) ** 3 @ colours.new_tensor(LINEAR).T).clamp(0, 1)
+    oklab = torch.stack([DARKEST + (LIGHTEST - DARKEST) * third, (first - 0.5) * HUES[0], (second - 0.5) * HUES[1]], -1)
+    linear = ((oklab @ oklab.new_tensor(CONES).T) ** 3 @ oklab.new_tensor(LINEAR).T).clamp(0, 1)
     return torch.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
 
 
@@ -73,8 +72,8 @@ class Picture(AttributeAdvice):
         """The picture with its caption, for a notebook or a paper."""
         picture = self.overlay()
         picture.thumbnail((FIGURE_SIDE, FIGURE_SIDE))
-        draw = partial(draw_picture, picture, ())
-        return captioned([Panel(picture.size, draw, np.empty((0, 3)), ("", ""), self.description)], legend=False)
+        panel = Panel(picture.size, partial(draw_picture, picture, ()), np.empty((0, 3)), ("", ""), self.description)
+        return captioned([panel], legend=False)
 
     def _repr_png_(self) -> bytes:
         """The figure that a notebook shows."""
@@ -146,9 +145,7 @@ class ColourMaps(list[ColourMap], Picture):
     def overlay(self, opacity: float = 1.0, smooth: bool = True) -> Image.Image:
         """All overlays side by side at one height, as of :meth:`ColourMap.overlay`."""
         height = min(FIGURE_SIDE, max(each.image.height for each in self))
-        widths = [max(1, round(each.image.width * height / each.image.height)) for each in self]
-        sheet = Image.new("RGB", (sum(widths) + GAP_PX * (len(self) - 1), height), "white")
-        for place, each in enumerate(self):
-            drawn = each.overlay(opacity, smooth).resize((widths[place], height))
-            sheet.paste(drawn, (sum(widths[:place]) + GAP_PX * place, 0))
-        return sheet
+        drawn = [each.overlay(opacity, smooth) for each in self]
+        drawn = [each.resize((max(1, round(each.width * height / each.height)), height)) for each in drawn]
+        spaced = [np.pad(np.asarray(each), ((0, 0), (0, GAP_PX), (0, 0)), constant_values=255) for each in drawn]
+        return Image.fromarray(np.hstack(spaced)[:, :-GAP_PX])

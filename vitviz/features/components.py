@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from vitviz.errors.arguments import boolean, instance, integer, named_arguments
 from vitviz.errors.kinds import MethodError
@@ -55,25 +56,24 @@ def components(
     >>> maps.save("components.png")
     """
     pairs = featured(analyses, layer, of)
-    pictures, place = [each.on_grid(each.unit) for _, each in pairs], pairs[0][1]
+    pictures, part = [F.normalize(each.values, dim=-1) for _, each in pairs], pairs[0][1].description
     if basis is None:
         kept = torch.cat([each.unit[each.kept] for _, each in pairs])
-        count, has_background = integer("count", count, 1, MethodError), boolean("foreground", foreground)
-        basis = Basis.of(kept, count, Basis.of(kept, 1).seen_from(pictures) if has_background else None)
+        side = Basis.of(kept, 1).seen_from(pictures) if boolean("foreground", foreground) else None
+        basis = Basis.of(kept, integer("count", count, 1, MethodError), side)
     if len(instance("basis", basis, Basis, "maps.basis").mean) != pictures[0].shape[-1]:
         raise MethodError(f"basis of {len(basis.mean)} channels: expected {pictures[0].shape[-1]}, as vectors have")
-    inside, part = [torch.ones(1, dtype=torch.float32)] * len(pictures), place.description
+    inside = [basis.inside(picture) for picture in pictures]
     if basis.foreground is not None:
-        inside = [(basis.foreground.project(picture) > 0).float() for picture in pictures]
-        foreground_share = float(torch.cat([each.flatten() for each in inside]).mean())
-        part = f"the foreground's {part} (the foreground is {percent(foreground_share)} of the patches)"
+        share = percent(float(torch.cat([each.flatten() for each in inside]).float().mean()))
+        part = f"the foreground's {part} (the foreground is {share} of the patches)"
     description = (
         f"Same colour: alike to the network; which colour means nothing. Of {part}, {len(basis.shares)} components "
         f"hold {percent(float(basis.shares.sum()))} of the variance"
     )
     maps = []
-    for (analysis, _), picture, shown in zip(pairs, pictures, inside, strict=True):
+    for (analysis, each), picture, shown in zip(pairs, pictures, inside, strict=True):
         values, prepared = basis.project(picture), analysis.prepared
-        colours = component_colours(basis.place(values)).float() * shown
-        maps.append(ColourMap(values, colours, prepared.image, prepared.geometry, place.layer, description))
+        colours = component_colours(basis.place(values)).float() * shown[..., None]
+        maps.append(ColourMap(values, colours, prepared.image, prepared.geometry, each.layer, description))
     return ColourMaps(maps, basis)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
-from PIL import Image, ImageOps
 
 from vitviz.attention.precision import precise, without_autocast
 from vitviz.errors.arguments import instance
-from vitviz.errors.kinds import MethodError
 from vitviz.features.vectors import Kind, layer_vectors
-from vitviz.images.callable_preprocessing import CallablePreprocessing
 from vitviz.images.opening import open_image
 from vitviz.models.network import Network
 from vitviz.models.weight_samples import network_samples
@@ -23,10 +20,12 @@ from vitviz.progress import Progress, shown_bar
 from vitviz.weights import Model
 from vitviz.weights.bundled import resources
 
-# Bundled photographs, what is taken of each side, from the top left corner, and how many times that is enlarged.
-PHOTOGRAPHS, PART, ENLARGEMENT = ("chelsea", "flower", "perch", "coffee"), 0.7, 1.4
+# Of each photograph so much of both sides, from the upper left: the subject is then not in the middle.
+PHOTOGRAPHS, PART = ("chelsea", "flower", "perch", "coffee"), 0.7
+# Factors of a place's distance from the centre, down and across: of the mirrored and of the enlarged photograph.
+CHANGES = ((1.0, -1.0), (1.4, 1.4))
 # In patches, along each axis: in the same place, which an enlarged patch shares with others, and within one patch.
-EXACT, WITHIN_ONE = {"mirrored": 0.01, "enlarged": 0.9}, 1.6
+TOLERANCES = (0.9, 1.6)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +65,7 @@ def layer_scores(model: Model, of: Kind = "tokens") -> LayerScores:
         of: whose vectors, as :meth:`vitviz.Analysis.features` takes it.
 
     Raises:
-        MethodError: the tokens of a watched module cannot be read between its layers, or its inputs vary in size.
+        MethodError: the tokens of a watched module cannot be read between its layers.
 
     >>> vitviz.features.layer_scores(model).best
     5
@@ -87,46 +86,32 @@ def layer_scores(model: Model, of: Kind = "tokens") -> LayerScores:
 
 def _scores(model: Model, of: Kind, photograph: str) -> torch.Tensor:
     """The scores of pixels, then of every layer, ``"layer change tolerance"``."""
-    rows, columns = size = torch.tensor([model.layout.grid_height, model.layout.grid_width])
-    places = torch.cartesian_prod(torch.arange(float(rows)), torch.arange(float(columns)))
-    centre, flip, scores = (size - 1) / 2, torch.tensor([1.0, -1.0]), []
-    targets = {"mirrored": (places - centre) * flip + centre, "enlarged": (places - centre) * ENLARGEMENT + centre}
-    pictures = _pictures(model, photograph)
-    whole = list(_vectors(model, of, pictures["whole"]))
-    for change, target in targets.items():
-        inside = ((target > -0.5) & (target < size - 0.5)).all(1)
-        pairs = zip(whole, _vectors(model, of, pictures[change]), strict=True)
-        distances = torch.stack([(places[(one @ other.T).argmax(1)] - target).abs().amax(1) for one, other in pairs])
-        scores.append(
-            torch.stack([(distances[:, inside] <= most).float().mean(1) for most in (EXACT[change], WITHIN_ONE)], 1)
-        )
+    network, config = model.network, model.network.config
+    picture = open_image(resources("assets") / f"{photograph}.jpg")
+    picture = picture.crop((0, 0, round(PART * picture.width), round(PART * picture.height)))
+    pixels = model.preprocessing.prepare(picture, config.patch_height, config.patch_width).pixels
+    layout = config.layout(*pixels.shape[-2:])
+    size = torch.tensor([layout.grid_height, layout.grid_width])
+    places = torch.cartesian_prod(*(torch.arange(side) for side in size)) - (size - 1) / 2
+    whole, scores = list(_vectors(network, of, pixels)), []
+    for down, across in CHANGES:
+        # A pixel of the changed photograph lies so much nearer to the centre of the whole one.
+        matrix = torch.tensor([[1 / across, 0.0, 0.0], [0.0, 1 / down, 0.0]])
+        grid = F.affine_grid(matrix[None], list(pixels.shape), align_corners=False)
+        changed = F.grid_sample(pixels, grid, mode="bicubic", align_corners=False)
+        targets = places * torch.tensor([down, across])
+        inside = (targets.abs() < size / 2).all(1)
+        pairs = zip(whole, _vectors(network, of, changed), strict=True)
+        found = torch.stack([places[(one @ other.T).argmax(1)] for one, other in pairs])
+        distances = (found - targets).abs().amax(-1)[:, inside, None]
+        scores.append((distances <= torch.tensor(TOLERANCES)).float().mean(1))
     return torch.stack(scores, 1)
 
 
-def _pictures(model: Model, name: str) -> dict[str, Image.Image]:
-    """A part of a bundled photograph at the size of the model's input, its mirror image, and its centre enlarged."""
-    layout, config = model.layout, model.network.config
-    shape = layout.grid_width * config.patch_width, layout.grid_height * config.patch_height
-    base = ImageOps.fit(
-        open_image(resources("assets") / f"{name}.jpg"), (round(shape[0] / PART), round(shape[1] / PART))
-    )
-    whole = base.crop((0, 0, *shape))
-    across, down = (side * (1 - 1 / ENLARGEMENT) / 2 for side in shape)
-    enlarged = whole.resize(shape, Image.Resampling.BICUBIC, (across, down, shape[0] - across, shape[1] - down))
-    return {"whole": whole, "mirrored": ImageOps.mirror(whole), "enlarged": enlarged}
-
-
-def _vectors(model: Model, of: Kind, picture: Image.Image) -> Iterator[torch.Tensor]:
+def _vectors(network: Network, of: Kind, pixels: torch.Tensor) -> Iterator[torch.Tensor]:
     """Those of the patches' pixels, then of every layer, ``"patch channel"``, each of length 1."""
-    layout, patch = model.layout, (model.network.config.patch_height, model.network.config.patch_width)
-    preprocessing = model.preprocessing
-    if not isinstance(preprocessing, CallablePreprocessing):
-        # A picture that has the size of the input is not resized.
-        preprocessing = replace(preprocessing, fit="squash", squash_fraction=1.0)
-    pixels = preprocessing.prepare(picture, *patch).pixels
+    patch = network.config.patch_height, network.config.patch_width
     patches = F.unfold(pixels, patch, stride=patch)[0].T
-    if len(patches) != layout.patch_count:
-        raise MethodError(f"{model.name}: its inputs vary in size, so that no layer can be chosen; expected layer=")
     yield F.normalize(patches - patches.mean(1, keepdim=True), dim=1)
-    for each in layer_vectors(model.network, pixels, of):
-        yield F.normalize(precise(each[layout.prefix_count :]).cpu(), dim=1)
+    for each in layer_vectors(network, pixels, of):
+        yield F.normalize(precise(each[-len(patches) :]).cpu(), dim=1)

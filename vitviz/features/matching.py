@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
+import numpy as np
 import torch
-import torch.nn.functional as F
 
 from vitviz.attention.token_map import TokenMap
 from vitviz.errors.arguments import boolean, integer, named_arguments
@@ -18,8 +19,8 @@ from vitviz.visualization.heatmaps import Heatmap
 
 Cell = tuple[int, int]
 Box = tuple[float, float, float, float]
-# Starts of k-means, of which the best is kept, and rounds of each at most.
-STARTS, ROUNDS = 10, 100
+# Starts of k-means, of which the best is kept.
+STARTS = 10
 
 
 @dataclass(frozen=True)
@@ -59,31 +60,31 @@ def matches(a: Any, b: Any, mutual: bool = True, *, layer: int | None = None, of
     >>> pairs[0].patches[0] == pairs[0].patches[1], len(pairs)
     (True, 196)
     """
-    mutual, pairs = boolean("mutual", mutual), featured([a, b], layer, of)
-    [mine, theirs] = [each.unit[each.kept] for _, each in pairs]
-    cosines, found = (mine @ theirs.T).clamp(-1, 1), []
-    best, back = cosines.argmax(1).tolist(), cosines.argmax(0).tolist()
-    for index in cosines.amax(1).argsort(descending=True, stable=True).tolist():
-        if not mutual or back[best[index]] == index:
-            tokens = pairs[0][1].kept[index], pairs[1][1].kept[best[index]]
-            first, second = (_place(each, token) for (each, _), token in zip(pairs, tokens, strict=True))
-            found.append(Match(float(cosines[index, best[index]]), (first[0], second[0]), (first[1], second[1])))
+    [(first, mine), (second, theirs)] = featured([a, b], layer, of)
+    cosines = (mine.unit[mine.kept] @ theirs.unit[theirs.kept].T).clamp(-1, 1)
+    scores, best = cosines.max(1)
+    order = scores.argsort(descending=True, stable=True)
+    if boolean("mutual", mutual):
+        order = order[cosines.argmax(0)[best[order]] == order]
+    found = []
+    for index in order.tolist():
+        cells = mine.layout.cell(mine.kept[index]), theirs.layout.cell(theirs.kept[best[index]])
+        boxes = _box(first, cells[0]), _box(second, cells[1])
+        found.append(Match(float(scores[index]), cells, boxes))
     return found
 
 
-def _place(analysis: Analysed, token: int) -> tuple[Cell, Box]:
+def _box(analysis: Analysed, cell: Cell) -> Box:
     layout = analysis.trace.layout
-    cell = layout.cell(token)
-    return cell, analysis.prepared.geometry.patch_rectangle(*cell, layout.grid_height, layout.grid_width)
+    return analysis.prepared.geometry.patch_rectangle(*cell, layout.grid_height, layout.grid_width)
 
 
 @named_arguments(MethodError)
 def clusters(analyses: Any, k: int, *, layer: int | None = None, of: Kind = "tokens", seed: int = 0) -> list[Heatmap]:
-    """Groups of alike patches in several pictures, by k-means on the cosine.
+    """Groups of alike patches in several pictures, by k-means.
 
     Amir et al. 2021, "Deep ViT Features as Dense Visual Descriptors", cluster the patches of all pictures together, for
-    parts that they share. Vectors and centres have length 1, as in Dhillon & Modha 2001, "Concept Decompositions for
-    Large Sparse Text Data Using Clustering". Outlier patches have no part in the centres.
+    parts that they share. Vectors have length 1. Outlier patches have no part in the centres.
 
     Args:
         analyses: by one model, of any sizes; or one alone.
@@ -103,30 +104,22 @@ def clusters(analyses: Any, k: int, *, layer: int | None = None, of: Kind = "tok
     >>> heatmap.values.unique().tolist()
     [0.0, 1.0, 2.0, 3.0]
     """
+    # Imported here, so that other results do not wait for scipy.
+    from scipy.cluster.vq import kmeans, vq
+
     pairs, k = featured(analyses, layer, of), integer("k", k, 1, MethodError)
-    vectors = torch.cat([each.unit[each.kept] for _, each in pairs]).double()
+    vectors = torch.cat([each.unit[each.kept] for _, each in pairs]).double().numpy()
     if k > len(vectors):
         raise MethodError(f"k = {k}: expected at most {len(vectors)}, the number of patches")
-    random = torch.Generator().manual_seed(integer("seed", seed, 0, MethodError))
-    starts = [_centres(vectors, vectors[torch.randperm(len(vectors), generator=random)[:k]]) for _ in range(STARTS)]
-    centres = max(starts, key=lambda each: float((vectors @ each.T).amax(1).mean()))
-    sizes = (vectors @ centres.T).argmax(1).bincount(minlength=k)
-    centres = centres[sizes.argsort(descending=True, stable=True)]
+    random = np.random.default_rng(integer("seed", seed, 0, MethodError))
+    starts = [random.choice(vectors, k, replace=False) for _ in range(STARTS)]
+    centres, _ = min((kmeans(vectors, start) for start in starts), key=itemgetter(1))
+    sizes = np.bincount(vq(vectors, centres)[0], minlength=len(centres))
+    centres = centres[(-sizes).argsort(kind="stable")]
     maps = []
     for analysis, each in pairs:
-        groups = (each.unit.double() @ centres.T).argmax(1)
+        groups, _ = vq(each.unit.double().numpy(), centres)
         description = f"One of {k} groups of alike patches, by the {each.description}; a number means nothing"
-        maps.append(analysis.heatmap_of(TokenMap.of_tokens(groups, each.layout, "group", description, (0.0, k - 1.0))))
+        token_map = TokenMap.of_tokens(torch.from_numpy(groups), each.layout, "group", description, (0.0, k - 1.0))
+        maps.append(analysis.heatmap_of(token_map))
     return maps
-
-
-def _centres(vectors: torch.Tensor, centres: torch.Tensor) -> torch.Tensor:
-    """The centres ``"group channel"`` to which k-means of vectors ``"patch channel"`` comes from these."""
-    for _ in range(ROUNDS):
-        groups = F.one_hot((vectors @ centres.T).argmax(1), len(centres)).to(vectors)
-        # A group that lost all its patches keeps its centre.
-        moved = torch.where(groups.any(0)[:, None], F.normalize(groups.T @ vectors, dim=1), centres)
-        if torch.equal(moved, centres):
-            break
-        centres = moved
-    return centres

@@ -50,26 +50,23 @@ class Features(AttributeAdvice):
     @property
     def values(self) -> torch.Tensor:
         """The vectors of the patches, ``"row column channel"``."""
-        return self.on_grid(self.tokens)
+        return self.tokens[self.layout.prefix_count :].unflatten(0, (self.layout.grid_height, self.layout.grid_width))
 
     @property
     def unit(self) -> torch.Tensor:
         """All vectors at length 1, ``"token channel"``: the product of two is their cosine."""
         return F.normalize(self.tokens, dim=-1)
 
-    def likeness(self, tokens: slice, other: Features | None = None) -> torch.Tensor:
-        """The cosine of every token, of this picture or another one, with the mean of some of this one: ``"token"``."""
+    def likeness(self, tokens: slice, other: Features) -> torch.Tensor:
+        """The cosine of every token of this or another picture with the mean of some of this one: ``"token"``."""
         vector = F.normalize(self.unit[tokens].mean(0), dim=0)
-        return ((self if other is None else other).unit @ vector).clamp(-1, 1)
-
-    def on_grid(self, tokens: torch.Tensor) -> torch.Tensor:
-        """The patches of ``"token …"`` as ``"row column …"``."""
-        return tokens[self.layout.prefix_count :].unflatten(0, (self.layout.grid_height, self.layout.grid_width))
+        return (other.unit @ vector).clamp(-1, 1)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.values.numpy(), dtype)
 
 
+@torch.inference_mode()
 def token_stream(network: Network, pixels: torch.Tensor) -> Iterator[torch.Tensor]:
     """The tokens of a single image before the first layer and after each one: ``"token width"``.
 
@@ -79,14 +76,8 @@ def token_stream(network: Network, pixels: torch.Tensor) -> Iterator[torch.Tenso
         LimitError: the machine does not have enough free memory.
         MethodError: the tokens of a watched module cannot be read between its layers.
     """
-    stream = network.stream(to_device([pixels], network.device))
     with enough_memory(f"the tokens of an input of {pixels.shape[-1]}×{pixels.shape[-2]}"):
-        while True:
-            # Not around the yield, which would put the caller's code into inference mode.
-            with torch.inference_mode():
-                tokens = next(stream, None)
-            if tokens is None:
-                return
+        for tokens in network.stream(to_device([pixels], network.device)):
             yield tokens[0]
 
 
@@ -109,6 +100,6 @@ def layer_vectors(
     if trace is not None and trace.stored_weights:
         raise MethodError(f"{of}: the trace has attention weights alone; vitviz.analyze(image, model) has vectors")
     with torch.inference_mode(), enough_memory(f"the {of} of an input of {pixels.shape[-1]}×{pixels.shape[-2]}"):
-        inputs = to_device([pixels], network.device) if trace is None or of == "values" else pixels
+        inputs = to_device([pixels], network.device)
         layers = network.values(inputs) if of == "values" else getattr(trace or network.encode(inputs).traces[0], of)
     return (rearrange(each, "head token dim -> token (head dim)") for each in layers)

@@ -83,7 +83,7 @@ def patch_similarity(
     layout, of = analysis.trace.layout, word("features", features, KINDS)
     query = (layout.grid_height // 2, layout.grid_width // 2) if query is None else query
     selection, found = layout.select(query), analysis.features(layer, of)
-    similarity = found.likeness(selection)
+    similarity = found.likeness(selection, found)
     query_token = selection.start if selection.stop - selection.start == 1 else None
     ranked = [token for token in similarity.argsort(descending=True).tolist() if token != query_token]
     nearest = [token for token in ranked if token >= layout.prefix_count][:NEAREST_COUNT]
