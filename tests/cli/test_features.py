@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ from tests.support.makers import MakeModel
 from vitviz import BatchRequest, MethodError, Model, analyze, components
 from vitviz.cli.command import main
 from vitviz.datasets import FeatureRequest, run_batch
+from vitviz.visualization import Style, figure
+from vitviz.visualization.captioned import png
 
 pytestmark = pytest.mark.slow
 
@@ -31,6 +34,24 @@ def test_components_are_drawn_side_by_side(bundled: Model, tmp_path: Path, capsy
     assert capsys.readouterr().out == f"{maps.description}\nwritten to {output}\n"
     assert main(["components", pictures[0], "-o", str(tmp_path / "none" / "out.png")]) == 2
     assert "no folder" in capsys.readouterr().err
+
+
+def test_likeness_to_a_token_is_a_figure_of_all_pictures(
+    bundled: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pictures, output = [str(ASSETS / f"{name}.jpg") for name in ("chelsea", "perch")], tmp_path / "out.png"
+    options = ["--layer", "3", "--query", "5,6", "--squares", "--fit", "crop"]
+    assert main(["components", *pictures, "-o", str(output), *options]) == 0
+    first, second = (analyze(each, bundled, fit="crop") for each in pictures)
+    maps = [first.similarity((5, 6), layer=3), first.similarity((5, 6), second, 3)]
+    style = Style(opacity=1.0, fade=True, drain=True)
+    expected = figure(maps, style, marks=[(5, 6), maps[1].token_map.strongest])
+    with Image.open(output) as drawn, Image.open(BytesIO(png(expected))) as shown:
+        np.testing.assert_array_equal(np.asarray(drawn), np.asarray(shown.convert("RGB")))
+    hidden = "dim parts of pictures are outside of the model's input; --fit native has all of them in it"
+    assert capsys.readouterr().out == f"{hidden}\n{maps[1].description}\nwritten to {output}\n"
+    assert main(["components", *pictures, "-o", str(output), "--query", "cls", "--foreground"]) == 2
+    assert "--query: expected images, and no --foreground, which is of components" in capsys.readouterr().err
 
 
 def test_features_of_a_folder_are_rows_in_half_precision(

@@ -8,8 +8,8 @@ from typing import Any
 
 from vitviz.attribution.methods import MethodName
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.grammar import AUTO
 from vitviz.cli.output import reporting
+from vitviz.cli.pictures import SOME_FAILED
 from vitviz.datasets import (
     NUMBERS,
     BatchRequest,
@@ -35,15 +35,13 @@ from vitviz.images.sources import ValueRange
 from vitviz.system.atomic import atomic_write
 from vitviz.visualization.heatmaps import Style
 
-SOME_FAILED = 1
-
 
 def run(
     source: str,
     output: Path,
     retry_failed: bool,
     column: str,
-    batch_size: int | str,
+    batch_size: int | None,
     workers: int,
     max_bytes: int,
     fit: Fit | None,
@@ -75,18 +73,32 @@ def run(
     # The gallery sorts by these probes.
     probes = [*probes, *(name for name in GALLERY_PROBES if gallery and name not in probes)]
     model = load_with_bar(**load_options, device=local_device)
-    requests = tuple(MapRequest(*each) for each in maps)
     request = BatchRequest(
-        model, requests, tuple(probes), fit, resolution, value_range, color_profile, masks, box, features
+        model,
+        tuple(MapRequest(*each) for each in maps),
+        tuple(probes),
+        fit,
+        resolution,
+        value_range,
+        color_profile,
+        masks,
+        box,
+        features,
     )
     writers = [overlays(Style())] * pictures + [NUMBERS] * numbers
     if explorers:
         writers.append(_explorers(load_options["checkpoint"], fit, resolution))
-    options: dict[str, Any] = {"max_bytes": max_bytes, "workers": workers, "writers": writers, "thumbnails": gallery}
-    options |= {"engine": engine, "cluster": cluster, "retry_failed": retry_failed}
-    size = None if batch_size == AUTO else int(batch_size)
+    options: dict[str, Any] = {
+        "max_bytes": max_bytes,
+        "workers": workers,
+        "writers": writers,
+        "thumbnails": gallery,
+        "engine": engine,
+        "cluster": cluster,
+        "retry_failed": retry_failed,
+    }
     with reporting(desc="Pictures", unit=" pictures") as report:
-        summary = run_batch(request, items, output, batch_size=size, report=report, **options)
+        summary = run_batch(request, items, output, batch_size=batch_size, report=report, **options)
     _print(summary, output)
     if gallery:
         print(f"gallery: {write_gallery(output)}")

@@ -1,19 +1,27 @@
-"""The command ``vitviz components``: what is alike in pictures, or in the frames of a clip, in one colour."""
+"""The command ``vitviz components``: what is alike in pictures, or in the frames of a clip."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
+from vitviz.attention.layout import Query
 from vitviz.cli.checkpoints import load_with_bar
 from vitviz.cli.output import check_output, note, reporting, show
 from vitviz.cli.pictures import analysis_of, find_pictures, take_settings
+from vitviz.errors.kinds import ConfigError
 from vitviz.features import Kind, components
 from vitviz.video.clips import CLIP_SUFFIXES
 from vitviz.video.components import film_components
 from vitviz.video.writing import CONTAINERS
-from vitviz.visualization.saving import check_ending
+from vitviz.visualization.captioned import png
+from vitviz.visualization.heatmaps import Style
+from vitviz.visualization.panels import figure
+from vitviz.visualization.saving import check_ending, save_as
 
 
 def run(
@@ -22,31 +30,55 @@ def run(
     layer: int | None,
     of: Kind,
     foreground: bool,
+    query: Query | None,
     opacity: float,
     squares: bool,
     **options: Any,
 ) -> None:
-    """Write the colours of all pictures, side by side, or of a clip."""
+    """Write the colours of all pictures, side by side, or of a clip; or how alike they are to one token.
+
+    Raises:
+        ConfigError: a token is given for a clip or for the foreground, or the output cannot be written.
+    """
     pictures, settings = find_pictures(images), take_settings(options)
     is_clip = len(images) == 1 and Path(images[0]).suffix.lower() in CLIP_SUFFIXES
     output = output or Path("components.mp4" if is_clip else "components.png")
     is_film = is_clip and output.suffix.lower() in CONTAINERS
+    if query is not None and (is_film or foreground):
+        raise ConfigError("--query: expected images, and no --foreground, which is of components")
     check_output(output, images[0])
     if not is_film:
         check_ending(output)
-    kind: dict[str, Any] = {"of": of, "foreground": foreground}
+    look: dict[str, Any] = {"opacity": opacity, "smooth": not squares}
     model = load_with_bar(**options)
     if is_film:
-        look: dict[str, Any] = {
-            "opacity": opacity,
-            "smooth": not squares,
-            "fit": settings["fit"],
-            "resolution": settings["resolution"],
-        }
         with reporting(desc="Frames", unit=" frames") as report:
-            show(film_components(Path(images[0]), model, output, layer, **kind, **look, report=report))
+            description = film_components(
+                Path(images[0]),
+                model,
+                output,
+                layer,
+                of=of,
+                foreground=foreground,
+                fit=settings["fit"],
+                resolution=settings["resolution"],
+                report=report,
+                **look,
+            )
     else:
-        maps = components([analysis_of(picture, model, **settings) for picture in pictures], layer, **kind)
-        maps.save(output, opacity, not squares)
-        show(maps.description)
+        analyses = [analysis_of(picture, model, **settings) for picture in pictures]
+        if not all(each.prepared.geometry.is_whole for each in analyses):
+            note("dim parts of pictures are outside of the model's input; --fit native has all of them in it")
+        if query is None:
+            colours = components(analyses, layer, of=of, foreground=foreground)
+            colours.save(output, **look)
+            description = colours.description
+        else:
+            maps = [analyses[0].similarity(query, each, layer, of) for each in analyses]
+            # Marked is what is most like the token: a patch itself, in its own picture.
+            marks = [each.token_map.strongest for each in maps]
+            panels = figure(maps, Style(**look, fade=True, drain=True), marks=marks)
+            save_as(output, lambda: Image.open(BytesIO(png(panels))).convert("RGB"), lambda: panels)
+            description = maps[-1].description
+    show(description)
     note(f"written to {output}")

@@ -10,28 +10,28 @@ import argparse
 from vitviz.attribution import METHODS
 from vitviz.cli.declarations_of_asking import ask_command
 from vitviz.cli.declarations_of_training import training_commands
-from vitviz.cli.grammar import Command, box_corners, map_request, size, write
+from vitviz.cli.grammar import Command, box_corners, map_request, query, size, write
 from vitviz.cli.options import (
     ANALYSIS,
     CHECKPOINT,
     EXPLORED,
+    FIT,
     IMAGE,
     MAP_GRAMMAR,
     MODELS,
+    MOST_BYTES,
     ONE_CHECKPOINT,
     PICTURES,
     READING,
     RESOLUTION,
     SITE,
     STYLE,
+    TOGETHER,
     command,
-    fit,
     json_of,
-    max_bytes,
     of_method,
     of_parameter,
     option,
-    together,
 )
 from vitviz.cli.probing import PARAMETERS as PROBE_PARAMETERS
 from vitviz.datasets import ENGINES, READERS, Cluster
@@ -71,15 +71,15 @@ BATCH = (
         action="store_true",
         help="analyse again the pictures that could not be analysed before",
     ),
-    together(),
+    TOGETHER,
     option(
         "--workers",
         type=int,
         default=WORKERS,
         help="threads that open pictures while the model runs (default: %(default)s)",
     ),
-    max_bytes("batch"),
-    fit(),
+    MOST_BYTES,
+    FIT,
     RESOLUTION,
 )
 
@@ -127,6 +127,7 @@ def commands() -> list[Command]:
             ),
             *FEATURES,
             option("--foreground", action="store_true", help="colour the foreground alone, and leave the rest black"),
+            option("--query", type=query, metavar="ROW,COLUMN", help="draw what is like this patch of the first image"),
             option("--opacity", type=float, default=1.0, help="opacity of the colours (default: %(default)s)"),
             option("--squares", action="store_true", help="one colour for each patch, without smooth passages"),
             *ANALYSIS,
@@ -329,9 +330,9 @@ def commands() -> list[Command]:
                 help="NPZ file for the maps of all frames, before any averaging, and their times",
             ),
             *STYLE,
-            together("frames"),
-            max_bytes("batch"),
-            fit("frame"),
+            TOGETHER,
+            MOST_BYTES,
+            FIT,
             RESOLUTION,
             *CHECKPOINT,
         ),

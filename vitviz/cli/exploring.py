@@ -26,8 +26,15 @@ def run(image: str | None, output: Path | None, link: str, with_model: bool, **o
     from vitviz.ui.explorer.saved_page import whole_page
 
     link = link.partition("?")[2] if "://" in link else link
-    place = {"source": options["checkpoint"], "name": picture.name, "link": link, "fit": settings["fit"] or ""}
-    page = whole_page(analysis, picture.name, **place, resolution=settings["resolution"])
+    page = whole_page(
+        analysis,
+        picture.name,
+        source=options["checkpoint"],
+        name=picture.name,
+        link=link,
+        fit=settings["fit"] or "",
+        resolution=settings["resolution"],
+    )
     write_whole(output, lambda file: file.write(page.encode()))
     note(f"All layers and heads, {len(page) / 1e6:.1f} MB\nwritten to {output}")
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from vitviz.attribution.methods import MethodName
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.grammar import AUTO
 from vitviz.cli.output import note, reporting, spelled
 from vitviz.images.preprocessing import Fit
 from vitviz.video.clips import open_video
@@ -34,7 +33,7 @@ def run(
     grid: bool,
     scale: ScaleName | None,
     percentiles: Sequence[float],
-    batch_size: int | str,
+    batch_size: int | None,
     max_bytes: int,
     fit: Fit | None,
     resolution: int | None,
@@ -50,7 +49,7 @@ def run(
         "longest_side": longest_side,
         "caption": caption,
         "numbers": numbers,
-        "batch_size": None if batch_size == AUTO else int(batch_size),
+        "batch_size": batch_size,
         "max_bytes": max_bytes,
     }
     # Check the paths before the model is loaded.

@@ -122,9 +122,9 @@ def box_corners(text: str) -> tuple[float, ...]:
     return left, top, right, bottom
 
 
-def batch_size(text: str) -> int | str:
-    """A number of pictures, or :data:`AUTO`."""
-    return text if text == AUTO else int(text)
+def batch_size(text: str) -> int | None:
+    """A number of pictures; None for :data:`AUTO`."""
+    return None if text == AUTO else int(text)
 
 
 def map_request(text: str) -> tuple[str, dict[str, Any]]:

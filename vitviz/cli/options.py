@@ -102,12 +102,33 @@ MODELS = option(
     metavar="MODEL",
     help="what it opens with, instead of --checkpoint, and further models, which its visitors may choose",
 )
+FIT = option(
+    "--fit",
+    choices=FITS,
+    default=None,
+    help="how a picture becomes the model's input: squash stretches it, crop cuts out its centre, native has all of it "
+    "in its own shape (default: the checkpoint's own)",
+)
 RESOLUTION = option(
     "--resolution",
     type=int,
     default=None,
     metavar="PIXELS",
     help="shorter side of the model's input, a multiple of the patch (default: the trained one)",
+)
+MOST_BYTES = option(
+    "--max-bytes",
+    type=int,
+    default=MAX_BYTES,
+    metavar="BYTES",
+    help="the most memory for what is analysed at once (default: %(default)s)",
+)
+TOGETHER = option(
+    "--batch-size",
+    type=batch_size,
+    default=AUTO,
+    metavar="auto|COUNT",
+    help="pictures or frames that are encoded together, or auto for what the memory allows (default: %(default)s)",
 )
 COLOR_PROFILE = option(
     "--color-profile",
@@ -213,27 +234,11 @@ METHOD_CHOICE = option(
 )
 
 
-def fit(noun: str = "picture") -> Option:
-    return option(
-        "--fit", choices=FITS, default=None, help=f"how a {noun} fits the input (default: the checkpoint's own)"
-    )
-
-
-def max_bytes(noun: str = "analysis") -> Option:
-    memory = f"the most memory that one {noun} may need (default: %(default)s)"
-    return option("--max-bytes", type=int, default=MAX_BYTES, metavar="BYTES", help=memory)
-
-
-def together(noun: str = "pictures") -> Option:
-    count = f"{noun} that are encoded together, or auto for what the memory allows (default: %(default)s)"
-    return option("--batch-size", type=batch_size, default=AUTO, metavar="auto|COUNT", help=count)
-
-
 def json_of(content: str) -> Option:
     return option("--json", action="store_true", help=f"print {content} as JSON, and nothing else")
 
 
-ANALYSIS = (fit(), RESOLUTION, *READING, max_bytes(), *CHECKPOINT)
+ANALYSIS = (FIT, RESOLUTION, *READING, MOST_BYTES, *CHECKPOINT)
 
 
 def folder(count: int, noun: str) -> tuple[Option, ...]:

@@ -52,8 +52,7 @@ def run(
             if not json:
                 show(f"{record.title}: {refusal}.\n")
             continue
-        arguments = {each.name: parameters[each.name] for each in record.parameters}
-        results.append(probe(analysis, name, **arguments))
+        results.append(probe(analysis, name, **{each.name: parameters[each.name] for each in record.parameters}))
         if not json:
             _print_findings(record, results[-1])
     if json:

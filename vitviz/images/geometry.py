@@ -43,6 +43,11 @@ class Geometry:
         if self.input_height < 1 or self.input_width < 1:
             raise ConfigError(f"input of {self.input_height}×{self.input_width} pixels: both sides must be at least 1")
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the model sees the whole image."""
+        return self.box == (0, 0, self.image_width, self.image_height)
+
     def patch_rectangle(
         self, row: int, column: int, grid_height: int, grid_width: int
     ) -> tuple[float, float, float, float]:
