@@ -96,6 +96,13 @@ def test_colours_and_likeness_of_two_pictures_are_those_of_the_library(
         assert page.evaluate(LINES) == 0
         page.locator(".vx-lines-on").check()
         page.wait_for_function(f"() => ({LINES})() > 1000")
+        # A square without one says so.
+        matched = {match.patches[0] for match in vitviz.matches(*pair)}
+        alone = next(cell for cell in np.ndindex(14, 14) if cell not in matched)
+        page.locator(".vx-canvas").nth(0).hover(position=patch_position(page, pair[0], *alone, 0))
+        expect(page.locator(".vx-lead")).to_contain_text("No line: the two are not each other's best match.")
+        assert page.evaluate(LINES) == 0
+        page.mouse.move(2, 2)
         page.locator(".vx-lines-on").uncheck()
         page.wait_for_function(f"() => ({LINES})() === 0")
         # A click keeps the square; its link, with another layer, shows the same.
@@ -107,11 +114,21 @@ def test_colours_and_likeness_of_two_pictures_are_those_of_the_library(
         link, python = (page.evaluate(f"{EXPLORER}.latest.{name}") for name in ("link", "python"))
         expect(page.locator(".vx-status").nth(0)).to_contain_text("of the other picture")
     assert "layout=alike" in link and "second.alike=4.7" in link and "alike-layer=3" in link
-    assert 'vitviz.components([analysis, other], layer=3).save("alike.png", 0.85, True)' in python
-    assert 'other.similarity((4, 7), analysis, layer=3).overlay().save("alike-there.png")' in python
+    assert 'vitviz.components([analysis, other], layer=3).save("alike.png", opacity=0.85, smooth=True)' in python
+    there = 'other.similarity((4, 7), other=analysis, layer=3).save("alike-there.png", Style(opacity=0.85, smooth=True'
+    assert there in python
     with opened_page(browser, address, link) as page:
         expect(page.locator(".vx-tab[data-question=alike]")).to_have_attribute("aria-selected", "true")
         expect_likeness(page, pair, 1, (4, 7), 3)
+        # On a phone, too, both legends say what the numbers are.
+        page.set_viewport_size({"width": 390, "height": 844})
+        settle(page)
+        expect(page.locator(".vx-quantity").nth(1)).to_have_text("cosine")
+        for index in range(2):
+            legend, text = (page.locator(f".vx-{name}").nth(index).bounding_box() for name in ("legend", "quantity"))
+            assert legend and text and text["width"] > 30 and text["x"] + text["width"] <= legend["x"] + legend["width"]
+        page.set_viewport_size({"width": 1280, "height": 900})
+        settle(page)
         page.locator(".vx-canvas").nth(1).focus()
         page.keyboard.press("ArrowLeft")
         settle(page)

@@ -113,28 +113,33 @@ def _map(view: View, source: ViewSource, state: PageState, index: int) -> list[s
     arguments = ", ".join([python_of(method.name), *(f"{name}={argument}" for name, argument in options.items())])
     query = view.parameters.get("query")
     mark = f", mark={query}" if isinstance(query, tuple) else ""
-    style = {each.name: getattr(state.style, each.name) for each in fields(Style)}
-    look = ", ".join(f"{each}={python_of(value)}" for each, value in style.items() if value != getattr(Style, each))
     name = method.name if index == 0 else f"{method.name}-{index + 1}"
     return [
         *_target_lines(target, source),
         f"heatmap = analysis.map({arguments})",
-        f'heatmap.overlay(Style({look}){mark}).save("{name}.png")',
+        f'heatmap.overlay({_style(state)}{mark}).save("{name}.png")',
         *_hidden(view, source, options.get("target")),
     ]
+
+
+def _style(state: PageState) -> str:
+    """The style of the page, with what differs from the library's own."""
+    names = [each.name for each in fields(Style) if getattr(state.style, each.name) != getattr(Style, each.name)]
+    return f"Style({', '.join(f'{name}={python_of(getattr(state.style, name))}' for name in names)})"
 
 
 def _alike(state: PageState, other: ViewSource) -> list[str]:
     """The lines that draw two pictures in the colours of one basis, and what is like the chosen square in both."""
     layer = "" if state.alike_layer is None else f", layer={state.alike_layer}"
+    look, style = f"opacity={state.opacity:g}, smooth={state.smooth}", _style(state)
     lines = [
         f"other = vitviz.analyze({_picture(other.origin.upload)}, {_analyze_arguments(other)})",
-        f'vitviz.components([analysis, other]{layer}).save("alike.png", {state.opacity:g}, {state.smooth})',
+        f'vitviz.components([analysis, other]{layer}).save("alike.png", {look})',
     ]
     for view, (name, second) in zip(state.views, (("analysis", "other"), ("other", "analysis")), strict=True):
         lines += [
-            f'{name}.similarity({view.alike}{layer}).overlay().save("alike-here.png")',
-            f'{name}.similarity({view.alike}, {second}{layer}).overlay().save("alike-there.png")',
+            f'{name}.similarity({view.alike}{layer}).save("alike-here.png", {style}, mark={view.alike})',
+            f'{name}.similarity({view.alike}, other={second}{layer}).save("alike-there.png", {style})',
         ] * (view.alike is not None)
     return lines
 

@@ -19,11 +19,13 @@ import { nameOf } from "./token_names.js";
 // Squares so close to the asking one share much of what they show. More lines are a thicket.
 const QUANTITY = "cosine", NEAR = 1, OWN_PICTURE = "own", MOST_LINES = 24, PART_MS = 8;
 export const SAME_COLOUR = "Same colour: alike to the network; which colour means nothing. Point at a square to light what is like it.";
+const NO_LINE = " No line: the two are not each other's best match.";
 
+/** @typedef {Awaited<ReturnType<typeof matchesOf>>} Matches */
 /**
  * The colours of pictures in one basis, by their files of features; `share` of the variance is in three colours.
  * @typedef {{ packs: Tensors[], squares: import("./likeness.js").Squares[], rasters: HTMLCanvasElement[], share: number,
- *   matches?: Awaited<ReturnType<typeof matchesOf>> }} Colouring
+ *   matching?: Promise<void>, matches?: Matches }} Colouring
  */
 /** @type {WeakMap<Tensors, Colouring>} */
 const colourings = new WeakMap();
@@ -100,7 +102,8 @@ function askingOf(shown) {
 export function drawAlike(shown) {
   const packs = packsOf(shown, nameOfFeatures()), asking = packs && askingOf(shown), table = colours[store.state.colormap];
   const colouring = colouringOf(shown, packs), failure = packs ? null : shown.find(({ packs }) => packs.failure)?.packs.failure;
-  const square = asking ? asking.cell[0] * asking.pane.facts.columns + asking.cell[1] : -1;
+  const square = asking ? asking.cell[0] * asking.pane.facts.columns + asking.cell[1] : -1,
+    lines = matchesShown(shown, colouring, asking && [shown.indexOf(asking.pane), square]);
   setState(failure ? "failed" : "ready", !failure?.final);
   root.classList.toggle("vx-coloured", !asking);
   showLead(SAME_COLOUR);
@@ -116,15 +119,14 @@ export function drawAlike(shown) {
       look: { ...lookOf(), raster },
     }, Boolean(asking ?? colouring));
     showLegend(pane, scale, others, table, QUANTITY, isDouble() ? ", its own" : "");
-    const held = `three colours hold ${wholePercent(colouring?.share ?? 0)} of the differences`;
     if (raster) {
       pane.find("legend").hidden = false;
-      pane.find("quantity").textContent = held;
+      pane.find("quantity").textContent = `three colours hold ${wholePercent(colouring?.share ?? 0)} of the differences`;
     }
     setText(pane.find("badge"), [
       wholeName(pane.view), pane.model.title, layer === undefined ? "" : `after layer ${layer}`, pane.facts.name,
     ].filter(Boolean).join(" · "));
-    const text = most ? most.text : failure ? reasonOf(failure)
+    const text = most ? most.text + (isAsking || lines?.length !== 0 ? "" : NO_LINE) : failure ? reasonOf(failure)
       : colouring ? `The first three principal components of ${shown[1] ? "both pictures together" : "this picture"}, as colours.`
         : "Features are on their way …";
     for (const name of ["status", "live"]) setText(pane.find(name), text);
@@ -135,29 +137,34 @@ export function drawAlike(shown) {
   if (page.moveTime) timings.hovers.push(performance.now() - page.moveTime);
   page.moveTime = 0;
   showFilm(shown);
-  drawLines(shown, colouring, asking ? [shown.indexOf(asking.pane), square] : null);
+  drawLines(shown, lines ?? []);
 }
 
 /**
- * Lines between squares that are each other's most similar ones: the best, or that of the asking square.
+ * The matches that get lines: the best, or that of the asking square; null until they are known, or if no lines are wanted.
  * @param {Pane[]} shown
  * @param {Colouring | null} colouring
  * @param {[number, number] | null} asking index of its pane, and its square
+ * @returns {Matches | null}
  */
-function drawLines(shown, colouring, asking) {
+function matchesShown(shown, colouring, asking) {
+  if (!colouring || shown.length < 2 || !find("lines-on").checked) return null;
+  colouring.matching ??= matchesOf(colouring.squares, pause).then((found) => {
+    colouring.matches = found;
+    requestDraw();
+  });
+  return colouring.matches?.filter(({ patches }) => !asking || patches[asking[0]] === asking[1]).slice(0, MOST_LINES) ?? null;
+}
+
+/**
+ * @param {Pane[]} shown
+ * @param {Matches} lines
+ */
+function drawLines(shown, lines) {
   const canvas = find("lines"), { left, top, width, height } = find("panes").getBoundingClientRect(), context = contextOf(canvas);
   // It is empty then.
   Object.assign(canvas, { width, height });
-  if (!colouring || shown.length < 2 || !find("lines-on").checked) return;
-  if (!colouring.matches) {
-    colouring.matches = [];
-    matchesOf(colouring.squares, pause).then((found) => {
-      colouring.matches = found;
-      requestDraw();
-    });
-  }
-  const matches = colouring.matches.filter(({ patches }) => !asking || patches[asking[0]] === asking[1]).slice(0, MOST_LINES);
-  for (const { patches } of matches) patches.forEach((patch, index) => {
+  for (const { patches } of lines) patches.forEach((patch, index) => {
     const { painter, attention } = shown[index], edges = shown[index].find("canvas").getBoundingClientRect();
     const [across, down] = painter.centre(attention.cell(patch + attention.prefix));
     context[index ? "lineTo" : "moveTo"](edges.left - left + across * edges.width, edges.top - top + down * edges.height);
