@@ -34,7 +34,9 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         return None
     files = Files(session)
     if files.waiting:
-        shared_worker().start()
+        # Its fork server imports while the tests begin.
+        shared: Any = shared_worker()
+        shared._control()
     workers: dict[Connection, Worker] = {}
     for number in range(count):
         if first := files.take(number % 2 == 0):

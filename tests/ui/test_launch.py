@@ -29,7 +29,7 @@ PROXIES = {"http_proxy": "http://127.0.0.1:9", "ALL_PROXY": "socks5://127.0.0.1:
 
 @pytest.fixture(autouse=True)
 def _nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "shared_worker", lambda: SimpleNamespace(start=lambda: None))
+    monkeypatch.setattr(launch, "shared_worker", lambda: None)
     monkeypatch.setattr(launch, "check_limits", lambda _: True)
 
 

@@ -29,7 +29,7 @@ from vitviz.errors.messages import legible
 from vitviz.images import isolated_pictures
 from vitviz.images.kinds import EXPECTED
 from vitviz.images.opening import opened_file
-from vitviz.worker import Limits, shared_worker
+from vitviz.worker import Limits, check_limits, shared_worker
 
 pytestmark = [pytest.mark.hostile, pytest.mark.process]
 
@@ -55,7 +55,7 @@ LIMITS = replace(isolated_pictures.LIMITS, cpu_seconds=1)
 
 @pytest.fixture(scope="module", autouse=True)
 def started() -> None:
-    shared_worker().start()
+    check_limits(shared_worker())
 
 
 def opened(path: Path, limits: Limits = LIMITS) -> Image.Image | str:

@@ -201,7 +201,6 @@ def has_huge_pages() -> bool:
 @pytest.mark.skipif(not has_huge_pages(), reason="no huge pages here")
 def test_a_fork_has_few_pages_to_copy(worker: Worker) -> None:
     """Of small ones, it took twice as long."""
-    worker.start()
     check_limits(worker)
     assert worker._server is not None
     pages = Path(f"/proc/{worker._server[0].pid}/smaps_rollup").read_text()

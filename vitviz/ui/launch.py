@@ -53,8 +53,7 @@ def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any)
     service.share(settings.is_shared(host, has_tunnel=bool(options.get("share"))))
     if not IS_LINUX and not quiet:
         print("this system has no limit of memory for the processes that open files")
-    # Started now, so that the first visitor does not wait for it.
-    shared_worker().start()
+    # This starts the fork server, too, so that the first visitor does not wait for it.
     if not check_limits(shared_worker()) and not quiet:
         print(NO_WALL)
     demo.rules = replace(

@@ -96,7 +96,7 @@ class AnalysisService:
         # Model, picture and latest results of each analysis.
         self.origins: WeakKeyDictionary[Analysis, Origin] = WeakKeyDictionary()
         self.pictures = Pictures(self.memory)
-        self.folder = Folder(self.server_settings.files_bytes, self.server_settings.keep_seconds)
+        self.folder = Folder(self.server_settings.files_bytes, 3600 * self.server_settings.keep_hours)
         # What takes long waits apart, and what takes milliseconds waits for neither.
         self.short, self.long, self.quick = Line(SHORT_PLACES), Line(LONG_PLACES, is_long=True), Line(QUICK_PLACES)
         self.uploaded = UploadedPictures(

@@ -166,8 +166,7 @@ def serve(control: socket.socket) -> None:
     children: dict[int, socket.socket] = {}
     received: list[int] | None = []
     while received is not None:
-        sources = [control, *children.values()]
-        readable = select.select(sources, [], [], REAP_SECONDS if children else None)[0]
+        readable = select.select([control, *children.values()], [], [], REAP_SECONDS if children else None)[0]
         for pid, life in children.items():
             if life in readable:
                 os.kill(pid, signal.SIGKILL)

@@ -41,7 +41,6 @@ ENVIRONMENT = {
 MAX_FACTS_BYTES = 2**16
 # Until the fork server reports how a child ended.
 GRACE_SECONDS = 10.0
-BUSY = "there is too little memory free on this machine to open it; try again later"
 
 
 class Child:
@@ -122,14 +121,16 @@ class Child:
                 return self._limit_error(f"{self._limits.cpu_seconds:g} seconds of a processor")
             # Only the kernel sends SIGKILL unasked. Without a status, no process was forked.
             if code == -signal.SIGKILL:
-                return LimitError(f"{self._name}: {BUSY}")
+                return LimitError(
+                    f"{self._name}: there is too little memory free on this machine to open it; try again later"
+                )
         return self.answer_error()
 
 
 class Worker:
     """Has a fork server make a child for each file. Thread-safe.
 
-    The fork server is started by :meth:`start` or for the first file, and again if it has exited.
+    The fork server is started for the first file, and again if it has exited.
 
     Attributes:
         preload: modules that it imports first, and functions that it calls, as ``"module:function"``.
@@ -139,11 +140,6 @@ class Worker:
         self.preload: Sequence[str] = PRELOAD
         self._lock = threading.Lock()
         self._server: tuple[subprocess.Popen[bytes], socket.socket] | None = None
-
-    def start(self) -> None:
-        """Start the fork server early, so that the first file does not wait for it."""
-        with self._lock:
-            self._control()
 
     def close(self) -> None:
         """End the fork server and all children."""
@@ -205,8 +201,9 @@ class Worker:
         if self._server is not None:
             process, control = self._server
             self._server = None
-            # It ends its children, and then itself.
             control.close()
+            # Its children end with it. Other processes that were forked from this one may have the socket, too.
+            process.kill()
             process.wait()
 
 

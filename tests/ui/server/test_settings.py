@@ -44,7 +44,6 @@ def test_settings_are_read_from_the_environment() -> None:
         threads=3,
         shared=False,
     )
-    assert ServerSettings.of(environment).keep_seconds == 1800
     assert ServerSettings.of({}) == ServerSettings()
 
 

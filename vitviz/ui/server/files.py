@@ -35,7 +35,6 @@ DELETE = ("rm", "-rf", "--")
 DELETE_SECONDS = 0.5
 # The beginning of the name of the folder of a process; within it, the visitors' files and everything temporary.
 OWN, FILES, TEMPORARY = "vitviz-app-", "files", "temporary"
-NO_ROOM = "this server has no room for more files of yours now: expected a smaller one, or another try later"
 
 
 _delete = partial(shutil.rmtree, ignore_errors=True)
@@ -101,7 +100,6 @@ class Folder:
         legal = end.strip(". ") or "file"
         with self._share() as token:
             path = self.path / token / legal
-            self._grow(token, 0)
             path.parent.mkdir(0o700, parents=True)
             # No other user of the machine may read it.
             with open(path, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
@@ -135,12 +133,10 @@ class Folder:
 
     def find(self, path: Path) -> Path | None:
         """The path of a file, whose use counts; None if it is no file of this folder."""
-        token = path.parent.name
-        if path != self.path / token / path.name or token not in self.sizes or not os.path.isfile(path):
+        if path.parent != self.sizes.get(path.parent.name) or not os.path.isfile(path):
             return None
-        self.note_use(path)
         # A child that a file took over may have made a link, where nothing forbids it.
-        is_itself = os.path.realpath(path) == os.path.join(os.path.realpath(self.path), token, path.name)
+        is_itself = os.path.realpath(path) == os.path.join(os.path.realpath(self.path), *path.parts[-2:])
         return path if is_itself else None
 
     def note_use(self, path: Path) -> None:
@@ -183,7 +179,9 @@ class Folder:
             self.sizes.grow(token, 0)
         # Its visitor holds the most, and used everything else later.
         except KeyError:
-            raise LimitError(NO_ROOM) from None
+            raise LimitError(
+                "this server has no room for more files of yours now: expected a smaller one, or another try later"
+            ) from None
 
 
 def own_folder(parent: Path) -> Path:

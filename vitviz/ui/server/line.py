@@ -35,7 +35,6 @@ MAX_REPORTS = 200
 RESERVE_BYTES = 2**30
 # Of the threads of long work, so that short work runs first; higher, they would hold Python's lock for too long.
 BACKGROUND_NICENESS = 10
-TOO_LONG = "this takes more than {:g} seconds of this server; expected a smaller picture or a lower resolution"
 
 
 def _step_back() -> None:
@@ -48,8 +47,7 @@ def _step_back() -> None:
 
 def current_visitor() -> str:
     """The visitor of the current request; empty outside of requests."""
-    request = LocalContext.request.get(None)
-    client = getattr(request, "client", None)
+    client = getattr(LocalContext.request.get(None), "client", None)
     return visitor_key(client.host) if client is not None else ""
 
 
@@ -131,7 +129,10 @@ class Line:
         def report_in_time(step: Step) -> None:
             report(step)
             if self.seconds is not None and time.monotonic() > begun + self.seconds:
-                raise LimitError(TOO_LONG.format(self.seconds))
+                raise LimitError(
+                    f"this takes more than {self.seconds:g} seconds of this server; expected a smaller picture or a "
+                    "lower resolution"
+                )
 
         with enough_memory("this request"):
             if not has_room(RESERVE_BYTES):

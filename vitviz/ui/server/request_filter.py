@@ -35,7 +35,6 @@ from vitviz.ui.server.rule import RequestError, UnderWay
 from vitviz.ui.server.tools import with_uploads
 from vitviz.ui.server.unread_replies import UnreadReplies
 
-NO_ROUTE = "this app has no such route"
 # The headers and separators of a multipart form.
 FORM_BYTES = 2**16
 # An answer is sent in parts of this size.
@@ -85,7 +84,7 @@ class RequestFilter:
         try:
             route = find_route(scope["method"], path, api=bool(self._blocks.fns), tools=self._blocks.mcp_server)
             if route is None:
-                raise RequestError(404, NO_ROUTE)
+                raise RequestError(404, "this app has no such route")
             scope = {**self._rules.admit(scope), "path": path}
             if route.body is not Body.NONE:
                 self._rules.check_origin(scope)

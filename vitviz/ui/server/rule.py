@@ -10,8 +10,6 @@ from weakref import WeakValueDictionary
 
 from vitviz.system.strangers import AT_ONCE, MOST, REQUEST_BYTES
 
-TOO_MANY = "{} of your requests are under way: wait for them"
-
 
 class RequestError(Exception):
     """A refused request.
@@ -63,7 +61,7 @@ class UnderWay:
         """
         count = 1 + nbytes // REQUEST_BYTES
         if self.counts[visitor] + count > self._most:
-            raise RequestError(429, TOO_MANY.format(self._most))
+            raise RequestError(429, f"{self._most} of your requests are under way: wait for them")
         self.counts[visitor] += count
         try:
             yield

@@ -156,10 +156,6 @@ class ServerSettings(BaseModel):
         frames = math.ceil(self.clip_seconds * FRAMES_A_SECOND)
         return ClipLimits(self.clip_pixels, self.clip_bytes, frames, self.clip_seconds)
 
-    @property
-    def keep_seconds(self) -> int:
-        return math.ceil(self.keep_hours * 3600)
-
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> ServerSettings:
         """The settings of the environment; a variable that is missing or empty has its default.
