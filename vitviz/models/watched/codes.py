@@ -9,14 +9,14 @@ picture that changes it more, summed over several pairs. The decoded places must
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import torch
 from einops import repeat
 
-from vitviz.attention.precision import precise
 from vitviz.models.watched.calls import AttentionCall
+from vitviz.models.watched.digests import call_digests, token_changes
 from vitviz.models.watched.local import local_hooks
 from vitviz.models.watched.places import TokenPlaces
 from vitviz.models.watched.replay import Replay, no_output
@@ -24,10 +24,9 @@ from vitviz.models.watched.structure import CallShape
 
 # The most pairs of pictures over which changes are summed, if convolutions mix neighbours.
 MAX_PAIRS = 4
-# The most by which tokens that are no patches may change, squared and relative to the largest change of a token.
-MAX_ROUNDING = 1e-2
+# The most by which tokens that are no patches may change, relative to the largest change of a token.
+MAX_ROUNDING = 0.1
 Grid = tuple[int, int]
-Value = TypeVar("Value")
 
 
 def decode_places(
@@ -57,16 +56,15 @@ def decode_places(
     }
     if not calls:
         return {}
-    reference = _measure(replay, pixels, calls, _features)
-
-    def change(call: AttentionCall) -> torch.Tensor:
-        pairs = zip(_features(call), reference[call.number], strict=True)
-        return torch.stack([(after - before).square().sum((1, 3)).flatten().cpu() for after, before in pairs])
+    reference = _read(replay, pixels, calls)
 
     def changes(masks: Sequence[torch.Tensor], seed: int) -> dict[int, torch.Tensor]:
         """How much tokens change in queries, keys and values with the patches of each mask, ``"3 mask token"``."""
-        found = [_measure(replay, repaint(pixels, mask, seed), calls, change) for mask in masks]
-        return {number: torch.stack([each[number] for each in found], 1) for number in calls}
+        found = [_read(replay, repaint(pixels, mask, seed), calls) for mask in masks]
+        return {
+            number: torch.stack([token_changes(reference[number], each[number]) for each in found], 1)
+            for number in calls
+        }
 
     masks, places = _masks(grid), dict[int, TokenPlaces]()
     sums: dict[int, Any] = dict.fromkeys(calls, 0)
@@ -95,22 +93,16 @@ def _totals(grid: Grid, window: int, extra: int) -> set[int]:
     return {grid[0] * grid[1] + extra} | padded
 
 
-def _features(call: AttentionCall) -> tuple[torch.Tensor, ...]:
-    return tuple(precise(each.detach()) for each in (call.queries, call.keys, call.values))
-
-
-def _measure(
-    replay: Replay, pixels: torch.Tensor, calls: Collection[int], function: Callable[[AttentionCall], Value]
-) -> dict[int, Value]:
-    """The results of a function of some calls while attention returns zeros, by number of the call."""
-    found: dict[int, Value] = {}
+def _read(replay: Replay, pixels: torch.Tensor, calls: Collection[int]) -> dict[int, torch.Tensor]:
+    """Digests of what calls read while attention returns zeros, by number of the call."""
+    found: dict[int, torch.Tensor] = {}
 
     def on_call(call: AttentionCall) -> torch.Tensor:
         if call.number in calls:
-            found[call.number] = function(call)
+            found[call.number] = call_digests(call)
         return no_output(call)
 
-    replay(pixels, on_call, local_hooks(replay.program), until=replay.steps_of(*calls))
+    replay(pixels, on_call, local_hooks(replay.program), replay.steps_of(*calls))
     return found
 
 

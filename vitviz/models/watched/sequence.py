@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from vitviz.attention.precision import precise
 from vitviz.errors.kinds import ConfigError
 from vitviz.models.watched.calls import AttentionCall
 from vitviz.models.watched.codes import repaint
+from vitviz.models.watched.digests import call_digests, digest, token_changes
 from vitviz.models.watched.local import local_hooks
 from vitviz.models.watched.places import TokenPlaces
 from vitviz.models.watched.program import Hook, first_tensor
@@ -31,8 +31,6 @@ SEED = 0
 MARK_SCALE = 100.0
 # Operations that read all tokens change others, too. The changes must still correlate with the marks.
 MIN_CORRELATION = 0.5
-# Numbers per token by which the queries, keys and values of two passes are compared.
-DIGEST = 8
 # By which padding tokens may differ, relative to their largest number.
 SAME = 1e-6
 SAME_TOKENS = "expected the same tokens in every layer"
@@ -60,9 +58,9 @@ def marked_pass(
         if layer is None:
             return call.output
         place = places[layer]
-        parts = (place.sort_tokens(_digest(each)) for each in (call.queries, call.keys, call.values))
-        digests.append(torch.stack([each[place.is_padded :] for each in parts]))
-        pads = _digest(call.values)[place.pads]
+        own = call_digests(call)
+        digests.append(place.sort_tokens(own)[:, place.is_padded :])
+        pads = own[-1, place.pads]
         if len(pads) and bool((pads - pads[:1]).abs().max() > SAME * pads.abs().max()):
             raise ConfigError(
                 f"call {number}: the tokens beside the patches are not all the same, so that they are no padding of "
@@ -77,13 +75,6 @@ def marked_pass(
         return noise.to(call.values)
 
     return on_call
-
-
-def _digest(tensor: torch.Tensor) -> torch.Tensor:
-    """``"window head token dim"`` as ``"token number"``: random sums of each token's numbers."""
-    tokens = precise(tensor.detach()).movedim(2, 1).flatten(0, 1).flatten(1).double().cpu()
-    generator = torch.Generator().manual_seed(0)
-    return tokens @ torch.randn(tokens.shape[1], DIGEST, generator=generator, dtype=torch.double)
 
 
 def verify_sequence(
@@ -129,7 +120,7 @@ def verify_sequence(
 
         def on_tokens(number: int, args: Any, kwargs: Any, result: Any, values: Any) -> Any:
             assert stream is not None, "its step is known"
-            found.append(places[-1].sort_tokens(_digest(stream.in_front(first_tensor(result))[:, None]))[None])
+            found.append(places[-1].sort_tokens(digest(stream.in_front(first_tensor(result))[:, None]))[None])
             return result
 
         ends = {} if stream is None or count < depth else {stream.ends[-1]: on_tokens}
@@ -142,8 +133,8 @@ def verify_sequence(
         """Whether the tokens that the first layer reads change with their own patches alone."""
         marks = unmarked.clone()
         marks[0] = all_marks[0][0]
-        changes = _changes(reads(unmarked, hooks, 1), reads(marks, hooks, 1))
-        return torch.equal(changes[0] > 0, marks[:1].expand(3, -1))
+        change = token_changes(reads(unmarked, hooks, 1)[0], reads(marks, hooks, 1)[0])
+        return torch.equal(change > 0, marks[:1].expand(3, -1))
 
     def output(marks: torch.Tensor) -> torch.Tensor:
         return replay(pixels, marked_pass(layers, places, marks[1:], []))
@@ -157,16 +148,16 @@ def verify_sequence(
     for marks in all_marks:
         # Features that all read all of the picture tell nothing of the layers.
         marks[0] &= is_local
-        changes = _changes(reference, reads(marks, local))
-        for layer in range(len(changes) - 1):
-            later = torch.cat(changes[layer + 1 :])[:, marks[layer + 1]]
+        found = [token_changes(*pair) for pair in zip(reference, reads(marks, local), strict=True)]
+        for layer in range(len(found) - 1):
+            later = torch.cat(found[layer + 1 :])[:, marks[layer + 1]]
             if bool(marks[layer + 1].any()) and not bool((later > 0).any()) and layer not in silent:
                 alone = unmarked.clone()
                 alone[layer + 1] = True
                 if torch.equal(output(alone), output(unmarked)):
                     silent.add(layer)
         marks[[layer + 1 for layer in silent]] = False
-        mixed |= {read for read, change in enumerate(changes) if _is_mixed(read, calls, change, marks, extra)}
+        mixed |= {read for read, change in enumerate(found) if _is_mixed(read, calls, change, marks, extra)}
     return min(((*calls, calls[-1] + 1)[read] for read in mixed), default=None), remarks
 
 
@@ -202,12 +193,6 @@ def _all_marks(rows: int, tokens: int, extra: int) -> list[torch.Tensor]:
     for marks in passes:
         marks[0, :extra] = False
     return passes
-
-
-def _changes(before: list[torch.Tensor], after: list[torch.Tensor]) -> list[torch.Tensor]:
-    """How much each token changed in the queries, keys and values of each layer, ``"3 token"``; infinite for NaN."""
-    pairs = zip(before, after, strict=True)
-    return [torch.linalg.vector_norm(second - first, dim=-1).nan_to_num(torch.inf) for first, second in pairs]
 
 
 def _is_mixed(read: int, calls: Sequence[int], change: torch.Tensor, marks: torch.Tensor, extra: int) -> bool:
