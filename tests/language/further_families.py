@@ -13,6 +13,8 @@ SIGLIP = {**VISION, "vision_use_head": False}
 # Of SAM's encoder, whose neck has convolutions that overlap.
 SAM = {"hidden_size": WIDTH, "output_channels": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
 SAM |= {"patch_size": 4, "window_size": 4, "mlp_dim": 48}
+# Of pictures in patches of which four are merged, in pixels.
+MERGED_SIZES = {"shortest_edge": 4 * (2 * PATCH) ** 2, "longest_edge": 40 * (2 * PATCH) ** 2}
 WITHOUT_HEAD_DIM = {key: value for key, value in TEXT.items() if key != "head_dim"}
 
 
@@ -84,15 +86,16 @@ def perception_lm() -> Made:
     return hf.PerceptionLMForConditionalGeneration(config), processor, f"<image> {QUESTION}"
 
 
-def glm46v() -> Made:
+def _glm(name: str, **kinds: str) -> Made:
     special = ("<|begin_of_image|>", "<|end_of_image|>", "<|begin_of_video|>", "<|end_of_video|>")
     words = tokenizer(*special, image_token="<|image|>", video_token="<|video|>")
     starts = ("image_start_token_id", "image_end_token_id", "video_start_token_id", "video_end_token_id")
     rope = {**ROPE, "mrope_section": [2, 1, 1], "partial_rotary_factor": 1.0}
     vision = {"hidden_size": WIDTH, "out_hidden_size": WIDTH, "intermediate_size": 48, "depth": 2, "num_heads": 4}
-    config = hf.Glm46VConfig(
-        text_config={**TEXT, "rope_parameters": rope, "model_type": "glm4v_text"},
-        vision_config={**vision, "image_size": EDGE, "patch_size": PATCH, "model_type": "glm4v_vision"},
+    vision |= {"image_size": EDGE, "patch_size": PATCH}
+    parts = {"text_config": {**TEXT, "rope_parameters": rope}, "vision_config": vision}
+    config = getattr(hf, f"{name}Config")(
+        **{part: settings | ({"model_type": kinds[part]} if part in kinds else {}) for part, settings in parts.items()},
         image_token_id=words.image_token_id,
         video_token_id=words.video_token_id,
         **ids_of(words, starts, special),
@@ -101,7 +104,58 @@ def glm46v() -> Made:
     images = hf.Glm46VImageProcessor(size={"shortest_edge": 4 * cell, "longest_edge": 40 * cell}, patch_size=PATCH)
     processor = hf.Glm46VProcessor(images, words, hf.Glm46VVideoProcessor())
     question = f"<|begin_of_image|> <|image|> <|end_of_image|> {QUESTION}"
-    return hf.Glm46VForConditionalGeneration(config), processor, question
+    return getattr(hf, f"{name}ForConditionalGeneration")(config), processor, question
+
+
+def glm46v() -> Made:
+    return _glm("Glm46V", text_config="glm4v_text", vision_config="glm4v_vision")
+
+
+def glm_ocr() -> Made:
+    return _glm("GlmOcr")
+
+
+def exaone4_5() -> Made:
+    words = tokenizer("<vision>", "</vision>", image_token="<|image_pad|>", video_token="<|video_pad|>")
+    kinds = ["sliding_attention", "full_attention", "full_attention"]
+    vision = {"depth": 2, "num_heads": 4, "num_key_value_heads": 2, "patch_size": PATCH, "window_size": EDGE}
+    vision |= {"hidden_size": WIDTH, "intermediate_size": 48, "out_hidden_size": WIDTH, "fullatt_block_indexes": [1]}
+    config = hf.Exaone4_5_Config(
+        text_config={**TEXT, "model_type": "exaone4", "layer_types": kinds, "sliding_window": 10},
+        vision_config=vision,
+        image_token_id=words.image_token_id,
+        video_token_id=words.video_token_id,
+    )
+    images = hf.Qwen2VLImageProcessor(size=MERGED_SIZES, patch_size=PATCH)
+    processor = hf.Exaone4_5_Processor(images, words, hf.Qwen2VLVideoProcessor())
+    return hf.Exaone4_5_ForConditionalGeneration(config), processor, f"<vision> <|image_pad|> </vision> {QUESTION}"
+
+
+def paddleocr_vl() -> Made:
+    marks = ("<|IMAGE_START|>", "<|IMAGE_END|>")
+    words = tokenizer(*marks, image_token="<|IMAGE_PLACEHOLDER|>")
+    config = hf.PaddleOCRVLConfig(
+        text_config={**TEXT, "rope_parameters": {**ROPE, "mrope_section": [2, 1, 1]}},
+        vision_config=VISION,
+        image_token_id=words.image_token_id,
+        **ids_of(words, ("vision_start_token_id", "vision_end_token_id"), marks),
+    )
+    images = hf.PaddleOCRVLImageProcessor(size=MERGED_SIZES, patch_size=PATCH, merge_size=2)
+    question = f"<|IMAGE_START|> <|IMAGE_PLACEHOLDER|> <|IMAGE_END|> {QUESTION}"
+    return hf.PaddleOCRVLForConditionalGeneration(config), hf.PaddleOCRVLProcessor(images, words), question
+
+
+def donut() -> Made:
+    """A Swin Transformer whose patches are merged twice, and MBart."""
+    sizes = {"d_model": WIDTH, "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 48}
+    decoder = hf.MBartConfig(vocab_size=200, is_decoder=True, add_cross_attention=True, **sizes)
+    stages = {"embed_dim": 8, "depths": [1, 1, 1], "num_heads": [2, 2, 4], "hidden_size": WIDTH}
+    encoder = hf.DonutSwinConfig(image_size=64, patch_size=4, window_size=4, **stages)
+    config = hf.VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    module = hf.VisionEncoderDecoderModel(config)
+    for each in (module.config, module.generation_config):
+        each.decoder_start_token_id, each.pad_token_id = 2, 1
+    return module, hf.ViTImageProcessor(size={"height": 64, "width": 64}), ""
 
 
 def _qwen3(name: str, **text: Any) -> Made:
@@ -139,8 +193,7 @@ def video_llama_3() -> Made:
         image_token_id=words.image_token_id,
         video_token_id=words.video_token_id,
     )
-    sizes = {"shortest_edge": 4 * 28**2, "longest_edge": 40 * 28**2}
-    images = hf.VideoLlama3ImageProcessor(size=sizes, patch_size=PATCH, merge_size=2)
+    images = hf.VideoLlama3ImageProcessor(size=MERGED_SIZES, patch_size=PATCH, merge_size=2)
     processor = hf.VideoLlama3Processor(images, words, hf.VideoLlama3VideoProcessor())
     return hf.VideoLlama3ForConditionalGeneration(config), processor, f"<image> {QUESTION}"
 
@@ -269,7 +322,8 @@ def pix2struct() -> Made:
 FURTHER: dict[str, Callable[[], Made]] = {
     each.__name__: each
     for each in (
-        *(ovis2, cohere2_vision, lighton_ocr, perception_lm, glm46v, qwen3_vl_moe, video_llama_3, fuyu, blip),
+        *(ovis2, cohere2_vision, lighton_ocr, perception_lm, glm46v, glm_ocr, exaone4_5, paddleocr_vl, qwen3_vl_moe),
+        *(video_llama_3, fuyu, blip, donut),
         *(qwen3_5, got_ocr2, deepseek_vl_hybrid, aria, kosmos2, chameleon, janus, pix2struct),
     )
 }

@@ -30,6 +30,14 @@ class FirstCall:
     weights: torch.Tensor
     ends: torch.Tensor
 
+    @classmethod
+    def of(cls, call: AttentionCall, queries: int) -> FirstCall:
+        # Several windows are an encoder's, and may have padding without any weights.
+        if len(call.queries) == 1:
+            check_call(call)
+        ends = call.keys[0].unique_consecutive(dim=0)[:, [0, -1]]
+        return cls(call_weights(call)[0, :, -queries:].clone(), ends)
+
 
 @dataclass(eq=False)
 class Layer:
@@ -37,7 +45,7 @@ class Layer:
 
     Args:
         is_cross: whether its keys are an encoder's.
-        prompt: number of keys in the first step.
+        prompt: number of keys in the first step; 0 as long as that is not known.
     """
 
     is_cross: bool = False
@@ -70,15 +78,15 @@ class Layer:
         # Of one token, several queries are heads that share a key.
         self._asked[step] = (call.queries[0].flatten(0, 1).clone(), bias, call.key_count)
 
-    def begin(self, first: FirstCall) -> bool:
-        """Add the first token, by the call of the first step; whether it fits."""
+    def begin(self, first: FirstCall) -> None:
+        """Add the first token, by the call of the first step, if it fits."""
         query, _, count = self._asked[1]
         weights = first.weights
         row = weights[:, -1] if len(weights) == len(query) else weights.flatten(0, 1)
-        self._rows[0], self.prompt = row, row.shape[-1]
-        self.is_cross = count == self.prompt and torch.equal(self._keys[:, [0, -1]], first.ends)
+        self.is_cross = count == row.shape[-1] and torch.equal(self._keys[:, [0, -1]], first.ends)
         # The last key of a decoder's step is its last but one in the next.
-        return len(row) == len(query) and (self.is_cross or torch.equal(self._keys[:, -2], first.ends[:, 1]))
+        if len(row) == len(query) and (self.is_cross or torch.equal(self._keys[:, -2], first.ends[:, 1])):
+            self._rows[0], self.prompt = row, row.shape[-1]
 
     def weights(self, step: int) -> torch.Tensor:
         """The attention with which a token was written, ``"head key"``; what a sliding window has dropped has 0."""
@@ -105,7 +113,7 @@ class Recorder:
     layers: list[Layer] = field(default_factory=list)
     skipped: int = 0
     step: int = 0
-    _first: list[FirstCall | None] = field(default_factory=list)
+    _first: list[FirstCall] = field(default_factory=list)
     _place: int = 0
 
     @property
@@ -120,18 +128,12 @@ class Recorder:
             ConfigError: a number differs from what the network computed, or the call is none of the decoder's.
         """
         if self.step == 0:
-            # Several windows are an encoder's.
-            self._first.append(self._first_call(call) if len(call.queries) == 1 else None)
+            self._first.append(FirstCall.of(call, self.first_queries))
             return
         if self._place == len(self.layers):
             self.layers.append(Layer())
         self.layers[self._place].add(self.step, call)
         self._place += 1
-
-    def _first_call(self, call: AttentionCall) -> FirstCall:
-        check_call(call)
-        ends = call.keys[0].unique_consecutive(dim=0)[:, [0, -1]]
-        return FirstCall(call_weights(call)[0, :, -self.first_queries :].clone(), ends)
 
     def end_step(self) -> None:
         """Note that the calls of one token are complete.
@@ -139,17 +141,14 @@ class Recorder:
         Raises:
             ConfigError: they are not those of the step before.
         """
-        count = len(self.layers)
         if self.step == 1:
-            self.skipped = len(self._first) - count
-            pairs = zip(self.layers, self._first[-count:], strict=False)
-            fits = [first is not None and layer.begin(first) for layer, first in pairs]
-            if not (self.skipped >= 0 < count and all(fits)):
-                found = f"{count} calls of attention, after {len(self._first)} in the first"
-                raise ConfigError(f"its second step has {found}; expected the decoder's, in both")
+            self.skipped = len(self._first) - len(self.layers)
+            for layer, first in zip(self.layers, self._first[-len(self.layers) :], strict=False):
+                layer.begin(first)
             self._first.clear()
-        if self._place < count or any(not each.prompt for each in self.layers):
-            raise ConfigError(f"step {self.step} has {self._place} calls of attention; expected as many as the second")
+        if self._place < len(self.layers) or not all(each.prompt for each in self.layers):
+            found = f"{self._place} calls of attention, after {self.skipped + len(self.layers)} in the first"
+            raise ConfigError(f"step {self.step} has {found}; expected the decoder's, in each")
         self.step, self._place = self.step + 1, 0
 
 
