@@ -8,8 +8,10 @@ import mmap
 import os
 import resource
 import socket
+import struct
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,6 +33,8 @@ def misbehave(ask: Any, kind: str, *arguments: Any) -> Iterator[Any]:
         yield {}, b""
     if kind == "sleep":
         time.sleep(1000)
+    if kind == "drip":
+        drip(50_000)
     if kind == "allocate":
         yield {"held": len(b"x" * 2**30)}, b""
     if kind == "allocate a tensor":
@@ -53,6 +57,15 @@ def misbehave(ask: Any, kind: str, *arguments: Any) -> Iterator[Any]:
         yield {"environment": dict(os.environ), "no new privileges": ctypes.CDLL(None).prctl(39, 0, 0, 0, 0)}, b""
     while kind == "answer":
         yield {"twice": 2 * ask()}, b""
+
+
+def drip(nbytes: int) -> None:
+    """Announce a message of so many bytes to the app, and send one now and then."""
+    for content in (struct.pack("!i", nbytes), *[b"x"] * nbytes):
+        for descriptor in range(3, 100):
+            with suppress(OSError):
+                os.write(descriptor, content)
+        time.sleep(0.05)
 
 
 def attack(ask: Any, own: IO[bytes], others: str, pid: int, port: int) -> Iterator[Any]:
