@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
-from tests.published.checks import Figures, check
+from tests.published.checks import OUTPUTS, REFERENCE, VARIABLE, Figures, check, checkpoints
 from tests.published.networks import NETWORKS, download
 from tests.published.table import COLUMNS, HEADER, NOT_RUN, PAGE, rows, updated
+from tests.support.example import ROOT
 from tests.support.package_checkpoints import EXACT, write
+from tests.support.reading import read_any
+from vitviz.errors.kinds import CheckpointError
+from vitviz.models.vit import VisionTransformer
 from vitviz.weights.verify import Comparison
 
 pytestmark = pytest.mark.parity
 
-
+PHOTO = ROOT / "assets" / "coffee.jpg"
 DAY = date(2026, 1, 2)
 
 
@@ -24,6 +31,55 @@ def test_a_checkpoint_of_every_package_has_its_numbers(package: str, tmp_path: P
     found = check(write(package, tmp_path))
     assert found.wrong == [] and f"of {package} " in found.reference
     assert set(found.comparisons) == set(COLUMNS) - {"kept numbers"}
+
+
+def test_weights_that_do_not_sum_to_one_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forward = VisionTransformer.forward
+
+    def doubled(network: VisionTransformer, pixels: torch.Tensor, need_weights: bool = False) -> Any:
+        found = forward(network, pixels, need_weights)
+        return (found[0], [2 * layer for layer in found[1]]) if need_weights else found
+
+    monkeypatch.setattr(VisionTransformer, "forward", doubled)
+    figures = check(write("timm", tmp_path), [PHOTO])
+    assert {kind for kind, each in figures.comparisons.items() if not each.exact} == {"attention", "sums"}
+    assert len(figures.wrong) == 2
+
+
+# Numbers of another program.
+
+
+def keep(folder: Path, **arrays: torch.Tensor) -> None:
+    np.savez(folder / REFERENCE, **{name: tensor.numpy() for name, tensor in arrays.items()})
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_numbers_beside_a_checkpoint_are_compared(name: str, tmp_path: Path) -> None:
+    folder, pixels = write("timm", tmp_path), torch.randn(2, 3, 32, 32)
+    network = read_any(folder).model.network
+    with torch.inference_mode():
+        right = OUTPUTS[name](network, pixels)
+    keep(folder, pixels=pixels, **{name: right})
+    assert check(folder, [PHOTO]).wrong == []
+    keep(folder, pixels=pixels, **{name: right + 1e-3})
+    assert [sentence.split(" differs")[0] for sentence in check(folder, [PHOTO]).wrong] == [f"{name} of {REFERENCE}"]
+
+
+@pytest.mark.parametrize("arrays", [("pixels",), ("logits",), ("pixels", "logits", "hidden")])
+def test_stored_numbers_need_pixels_and_one_output(arrays: tuple[str, ...], tmp_path: Path) -> None:
+    folder = write("timm", tmp_path)
+    keep(folder, **dict.fromkeys(arrays, torch.zeros(1)))
+    with pytest.raises(CheckpointError, match="expected 'pixels' and one of 'logits', 'features', 'hidden'"):
+        check(folder, [PHOTO])
+
+
+# The folder.
+
+
+def test_a_folder_without_a_checkpoint_is_an_error_and_no_skip(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "gone"):
+        with pytest.raises(FileNotFoundError, match=f"{VARIABLE} = .*: no published checkpoint found; expected"):
+            checkpoints(folder)
 
 
 # The page.
