@@ -31,6 +31,8 @@ ROWS = {row: cases[0] for row, cases in by_row(CASES).items()}
 # Rows whose picture was enlarged, so that this part of it remained.
 CROP = 0.875
 CROPPED = {f"transformers {each}" for each in ("DeiT", "I-JEPA", "DINOv2", "DINOv2 with registers")}
+# Of a row whose configuration did not state its size.
+SIDES = {"timm, registers": 224}
 
 
 def numbers(model: Model) -> dict[str, np.ndarray]:
@@ -62,6 +64,8 @@ def numbers_of_row(case: Case) -> dict[str, np.ndarray]:
         model = read_any(reference.path, report=lambda _: None, **case.overrides).model
         if case.row in CROPPED:
             model = replace(model, preprocessing=replace(model.preprocessing, crop_fraction=CROP))
+        if side := SIDES.get(case.row):
+            model = replace(model, preprocessing=replace(model.preprocessing, height=side, width=side))
         return numbers(model)
 
 
