@@ -17,6 +17,7 @@ from tests.support.modules import (
     SIZE,
     WIDTH,
     Layer,
+    MeanViT,
     OwnViT,
     explicit_weights,
     load_own,
@@ -315,6 +316,17 @@ def test_few_tokens_are_told_apart_in_several_passes(count: int) -> None:
     assert load_own(module, image_size=size).network.config.depth == 9
     with pytest.raises(ConfigError, match="do not follow one another"):
         load_own(Twice(), image_size=size)
+
+
+class NoPrefix(MeanViT):
+    def tokens(self, pixels: torch.Tensor) -> torch.Tensor:
+        return super().tokens(pixels)[:, 1:]
+
+
+def test_one_patch_is_a_grid() -> None:
+    network = load_own(NoPrefix(), image_size=(4, 4), prefix=[]).network
+    weights = network.encode(torch.randn(1, 3, 4, 4)).traces[0].weights(0)
+    assert network.config.depth == DEPTH and weights.flatten().tolist() == [1] * len(weights)
 
 
 def test_layers_that_are_not_shown_are_named() -> None:

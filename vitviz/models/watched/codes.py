@@ -152,7 +152,7 @@ def _places(shape: CallShape, grid: Grid, extra: int, changes: torch.Tensor, rou
         return None
     # If the module has no extra tokens, tokens that are not patches may pad windows: several, and among the patches.
     pads = set(range(shape.windows * shape.queries)) - set(index.tolist())
-    is_between = shape.windows > 1 or int(index.sort().values.diff().max()) > 1
+    is_between = shape.windows > 1 or bool((index.sort().values.diff() > 1).any())
     if len(pads) == 1 or (pads and not is_between):
         return None
     return TokenPlaces(index, shape.windows, torch.tensor(sorted(pads), dtype=torch.long))
