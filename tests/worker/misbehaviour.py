@@ -65,6 +65,7 @@ def drip(nbytes: int) -> None:
         for descriptor in range(3, 100):
             with suppress(OSError):
                 os.write(descriptor, content)
+        # short: bytes come often enough for a limit of silence.
         time.sleep(0.05)
 
 

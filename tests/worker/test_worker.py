@@ -141,6 +141,7 @@ def outcome(worker: Worker, kind: str, *arguments: Any, limits: Limits = SMALL) 
         ),
         # short: as above.
         ("sleep", (), {"wall_seconds": 2.0}, "ImageError: file.png: opening it takes more than 2 seconds"),
+        # short: as above.
         ("drip", (), {"wall_seconds": 2.0}, "ImageError: file.png: opening it takes more than 2 seconds"),
         ("allocate", (), {}, "ImageError: file.png: opening it takes more than 268,435,456 bytes of memory"),
         ("allocate a tensor", (), {}, "ImageError: file.png: opening it takes more than 268,435,456 bytes of memory"),
