@@ -18,7 +18,7 @@ MOST = {
     "datasets": 1260,
     "errors": 260,
     "evaluation": 710,
-    "features": 270,
+    "features": 260,
     "images": 990,
     "language": 630,
     "metrics": 250,

@@ -17,8 +17,6 @@ from vitviz.features.analysed import Analysed, featured
 from vitviz.features.vectors import Kind
 from vitviz.visualization.heatmaps import Heatmap
 
-Cell = tuple[int, int]
-Box = tuple[float, float, float, float]
 # Starts of k-means, of which the best is kept.
 STARTS = 10
 
@@ -34,8 +32,8 @@ class Match(AttributeAdvice):
     """
 
     score: float
-    patches: tuple[Cell, Cell]
-    boxes: tuple[Box, Box]
+    patches: tuple[tuple[int, int], tuple[int, int]]
+    boxes: tuple[tuple[float, float, float, float], tuple[float, float, float, float]]
 
 
 @named_arguments(MethodError)
@@ -74,7 +72,7 @@ def matches(a: Any, b: Any, mutual: bool = True, *, layer: int | None = None, of
     return found
 
 
-def _box(analysis: Analysed, cell: Cell) -> Box:
+def _box(analysis: Analysed, cell: tuple[int, int]) -> tuple[float, float, float, float]:
     layout = analysis.trace.layout
     return analysis.prepared.geometry.patch_rectangle(*cell, layout.grid_height, layout.grid_width)
 
