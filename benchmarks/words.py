@@ -227,7 +227,7 @@ def read(formula: str, model: vitviz.LanguageModel) -> list[dict[str, tuple[floa
     """For each character that was read, by what was asked: whether its glyph has the most, and its share of all."""
     picture, glyphs = render(formula)
     answer, found = vitviz.ask(picture, "", model), []
-    cells = inside(answer.attention(0).shape, picture.size, glyphs)
+    cells = inside(answer.attention(answer.tokens[0], 0).shape, picture.size, glyphs)
     hidden = [[tuple(cell) for cell in each.nonzero().tolist()] for each in cells]
     heads = [(layer, head) for layer, each in enumerate(answer.layers) for head in range(each.heads)]
     for step, number in aligned(answer, glyphs).items():

@@ -61,7 +61,8 @@ def measure_coordinates(prompt: Prompt, picture: int) -> tuple[torch.Tensor, tor
         shown = np.broadcast_to(levels, (height, width)).round().astype(np.uint8)
         painted = Image.fromarray(shown).convert("RGB")
         pictures = [painted if number == picture else each for number, each in enumerate(prompt.pictures)]
-        return sampled(numbers_of(prompt.inputs(pictures))).float()
+        # A part of a tensor would keep all of it.
+        return sampled(numbers_of(prompt.inputs(pictures))).float().contiguous()
 
     black = read(np.zeros((1, 1)))
     reach = read(np.full((1, 1), 255.0)).sub_(black)
