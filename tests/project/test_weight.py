@@ -22,7 +22,7 @@ MOST = {
     "images": 990,
     "language": 630,
     "metrics": 250,
-    "models": 2580,
+    "models": 2600,
     "system": 140,
     "training": 430,
     "ui": 3310,

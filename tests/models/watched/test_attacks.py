@@ -200,5 +200,9 @@ def test_a_picture_that_takes_another_way_is_verified_anew_or_refused() -> None:
         network.encode(other)
     for pixels in (bright, *others.split(1)):
         torch.testing.assert_close(network.without(pixels), module(pixels))
+    # Also one that was never encoded, after and before others.
+    for known in (network, load_own(module).network):
+        for pixels in (torch.randn(1, 3, *SIZE) + 3, torch.randn(1, 3, *SIZE), bright):
+            torch.testing.assert_close(known.without(pixels), module(pixels))
     with pytest.raises(ConfigError, match="2 layers of 4 heads; when it was verified, this module had 3 of 4"):
         load_own(Switching(True)).network.encode(bright)

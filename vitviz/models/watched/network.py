@@ -28,7 +28,7 @@ from vitviz.models.watched.gradients import (
 )
 from vitviz.models.watched.outputs import Forward, first_output, is_vector, observation_errors, primary_output
 from vitviz.models.watched.reading import verify_reading
-from vitviz.models.watched.recorder import ORDER, ChangedPass
+from vitviz.models.watched.recorder import ORDER, ChangedPass, follow
 from vitviz.models.watched.recording import watch
 from vitviz.models.watched.replay import Replay
 from vitviz.models.watched.several import verify_several
@@ -77,8 +77,9 @@ class WatchedNetwork:
         self.module, self.name, self.forward, self.config = module, name, forward, config
         self._verified: dict[_Key, VerifiedModule] = {}
         self._several: dict[_Key, VerifiedModule | None] = {}
-        self._others: dict[tuple[_Key, int], VerifiedModule | None] = {}
-        """Of pictures that take another way through the code, by their hash: the module verified on the last one."""
+        self._ways: dict[tuple[_Key, int], VerifiedModule | None] = {}
+        """Of modules that may take several ways through their code, by picture: the module that was verified for noise,
+        or on this picture; None for one that takes another way than noise, and is not the last one that did."""
         noise = self.noise()
         with self.running(noise) as inputs:
             verified = self._verified[self._key(noise)] = self._verify(inputs, replay)
@@ -174,7 +175,7 @@ class WatchedNetwork:
     def _of_several(self, images: torch.Tensor) -> VerifiedModule | None:
         """The module for any number of images of this size; None if it takes one, or they change each other."""
         # A proof takes as long as some images. Images and tokens of one number could not be told apart.
-        if len(images) < MIN_SEVERAL or len(images) == len((alone := self.verified(images)).places[0].index):
+        if len(images) < MIN_SEVERAL or len(images) == len((alone := self.verified(images[:1])).places[0].index):
             return None
         if (key := self._key(images)) not in self._several:
             noise, layout = self.noise(key[0]), self.config.layout(*key[0])
@@ -203,8 +204,9 @@ class WatchedNetwork:
                 f"{self.name}: {len(verified.calls)} layers of {verified.heads} heads; when it was verified, this "
                 f"module had {expected.depth} of {expected.heads}"
             )
-        # Of others, only that they do.
-        self._others = {**dict.fromkeys(self._others), (self._key(image), _hash(image)): verified}
+        # Of others that take another way, only that they do.
+        usual = {way: each for way, each in self._ways.items() if each is self._verified[way[0]]}
+        self._ways = {**dict.fromkeys(self._ways), **usual, (self._key(image), _hash(image)): verified}
         return verified
 
     def output(self, pixels: torch.Tensor, output: Output = "logits") -> torch.Tensor:
@@ -267,7 +269,7 @@ class WatchedNetwork:
             key: replace(each, replay=replace(each.replay, program=each.replay.program.with_constants(tensors)))
             for key, each in self._verified.items()
         }
-        self._several, self._others = {}, {}
+        self._several, self._ways = {}, {}
 
     def noise(self, size: Size | None = None) -> torch.Tensor:
         """An image of noise of this height and width, by default its own; the same at every call."""
@@ -291,7 +293,7 @@ class WatchedNetwork:
         return (image.shape[-2], image.shape[-1]), self.precision, self.device
 
     def verified(self, image: torch.Tensor) -> VerifiedModule:
-        """The verified module for images of this shape; noise of the first one's is verified.
+        """The verified module for an image: for noise of its shape, or itself if it takes another way through the code.
 
         Raises:
             ImageError: the module cannot take an input of this size.
@@ -303,9 +305,18 @@ class WatchedNetwork:
                 # Alone, to tell the module's own errors from those of watching it.
                 first_output(self.name, self.module, self.forward, inputs.clone())
                 self._verified[key] = self._verify(inputs)
-        if self._others and (way := (key, _hash(image))) in self._others:
-            return self._others[way] or self._verify_otherwise(image)
-        return self._verified[key]
+        verified = self._verified[key]
+        if not self._ways and not verified.replay.program.has_conditions:
+            return verified
+        way = key, _hash(image)
+        if way not in self._ways:
+            try:
+                with self.running(image) as inputs:
+                    follow(self.run, inputs, verified.replay.program, {})
+            except ChangedPass as change:
+                return self._verify_otherwise(image, str(change))
+            self._ways[way] = verified
+        return self._ways[way] or self._verify_otherwise(image)
 
     @contextmanager
     def running(self, pixels: torch.Tensor, has_gradients: bool = False) -> Iterator[torch.Tensor]:

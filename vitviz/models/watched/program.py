@@ -8,12 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 
 PICTURE = 0
 """Number of the step that stands for the pixels."""
+# Operations that tell Python numbers of a tensor, or how many there are of a kind.
+CONDITIONS = (
+    "_local_scalar_dense",
+    "equal",
+    "nonzero",
+    "masked_select",
+    "_unique2",
+    "unique_dim",
+    "unique_consecutive",
+)
 Values = dict[int, Any]
 """Results of steps by their numbers."""
 Hook = Callable[[int, Sequence[Any], Mapping[str, Any], Any, Values], Any]
@@ -106,6 +117,11 @@ class Program:
         """The steps between the picture and the output, in order."""
         needed = self.needed([self.output.step])
         return [number for number in sorted(self.dependent(PICTURE)) if number in needed]
+
+    @cached_property
+    def has_conditions(self) -> bool:
+        """Whether Python reads numbers of the picture, so that it may run other operations for another one."""
+        return any(self.steps[number].name in CONDITIONS for number in self.dependent(PICTURE))
 
     def run(
         self,
