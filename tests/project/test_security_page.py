@@ -36,6 +36,7 @@ Every wrong request is answered in one sentence
 The log has at most one line for a request
     ui/test_launch.py::test_the_package_of_tools_logs_nothing
     ui/server/test_requests.py::test_a_strange_request_is_not_in_the_log
+    worker/test_worker.py::test_the_log_says_where_a_reader_failed_and_nothing_of_the_file
     ui/server/test_requests.py::test_what_nobody_expected_is_one_sentence_and_one_line
 Slow connections, queued events and many pages opened at once hold nobody up
     ui/server/test_requests.py::test_stalled_bodies_of_others_hold_nobody_up

@@ -342,6 +342,15 @@ def test_the_end_of_a_context_ends_its_child(light: Worker) -> None:
     wait_until(lambda: not _runs(pid))
 
 
+def test_the_log_says_where_a_reader_failed_and_nothing_of_the_file(light: Worker, caplog: Any) -> None:
+    with light.child(MISBEHAVE, [], ["fail"], SMALL, ImageError, "file.png") as child:
+        child.part()
+        with pytest.raises(ImageError, match="gave no answer"):
+            child.part()
+    [record] = caplog.records
+    assert record.getMessage() == "a reader failed: 'TypeError in misbehave'"
+
+
 def test_no_child_outlives_the_app() -> None:
     code = f"""
 import sys

@@ -24,6 +24,7 @@ from itertools import pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
 from pkgutil import resolve_name
+from traceback import extract_tb
 from typing import Any
 
 from vitviz.errors.kinds import VitvizError
@@ -225,8 +226,9 @@ def _answer(app: Connection, files: list[int]) -> None:
     except VitvizError as error:
         send({"message": str(error)[:4000]})
     except Exception as error:
-        is_memory = isinstance(error, MemoryError) or "memory" in str(error).lower()
-        send({"memory": True} if is_memory else {"failed": f"{type(error).__name__}: {error}"[:1000]})
+        # The error's text may have something of the file, which the app's log must not.
+        failed = {"failed": f"{type(error).__name__} in {extract_tb(error.__traceback__)[-1].name}"}
+        send({"memory": True} if isinstance(error, MemoryError) or "memory" in str(error).lower() else failed)
 
 
 def probe(ask: Any, user: int) -> Any:
