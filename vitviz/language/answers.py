@@ -211,8 +211,8 @@ class Answer(AttributeAdvice):
             MethodError: the word is not as probable again, or attention is not that of torch's kernel.
         """
         found = self._word(word)
-        asked = {step: dict[int, float]() for step in found.steps}
-        return self._flow(found, asked, "share of the rollout", picture, f"Rollout from {found.text!r}, all layers")
+        factors = {step: dict[int, float]() for step in found.steps}
+        return self._flow(found, factors, "share of the rollout", picture, f"Rollout from {found.text!r}, all layers")
 
     @named_arguments(MethodError)
     def relevance(self, word: AnyWord, *, against: str | None = None, picture: int = 0) -> Heatmap:
@@ -232,13 +232,13 @@ class Answer(AttributeAdvice):
             MethodError: the word is not as probable again, or attention is not that of torch's kernel.
         """
         found, contrast = self._word(word), ""
-        asked = {step: {self.tokens[step].number: 1.0} for step in found.steps}
+        factors = {step: {self.tokens[step].number: 1.0} for step in found.steps}
         if against is not None:
             step, other = self._difference(found, against)
-            asked = {step: {self.tokens[step].number: 1.0, other: -1.0}}
+            factors = {step: {self.tokens[step].number: 1.0, other: -1.0}}
             subtracted = token_text(other, self.prompt.model.tokenizer)
             contrast = f" and not {against!r} (the logit of {self.tokens[step].text!r} less that of {subtracted!r})"
-        return self._flow(found, asked, "relevance", picture, f"Relevance for {found.text!r}{contrast}, all layers")
+        return self._flow(found, factors, "relevance", picture, f"Relevance for {found.text!r}{contrast}, all layers")
 
     def _difference(self, word: Word, against: str) -> tuple[int, int]:
         """The first step in which another word in the place of one has another token, and the number of that token.
@@ -337,10 +337,10 @@ class Answer(AttributeAdvice):
         return torch.stack([logits.log_softmax(-1).gather(1, numbers)[:, 0], logits.amax(1).abs()])
 
     def _flow(
-        self, word: Word, asked: dict[int, dict[int, float]], quantity: str, picture: int, description: str
+        self, word: Word, factors: dict[int, dict[int, float]], quantity: str, picture: int, description: str
     ) -> Heatmap:
         grid, ids = self.grids[self._picture(picture)], [token.number for token in self.tokens[: word.steps[-1] + 1]]
-        values, logits = flow(self.prompt, ids, self.recorder, asked)
+        values, logits = flow(self.prompt, ids, self.recorder, factors)
         self._check(word, self._likely(logits))
         return grid.heatmap(grid.cells(values), quantity, description)
 

@@ -53,7 +53,7 @@ class KeptCalls(TorchFunctionMode):
 
 @torch.no_grad()
 def flow(
-    prompt: Prompt, ids: Sequence[int], recorder: Recorder, asked: Mapping[int, Mapping[int, float]]
+    prompt: Prompt, ids: Sequence[int], recorder: Recorder, factors: Mapping[int, Mapping[int, float]]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What flows to the tokens that are asked for, from each token that the layers read, and the logits of the pass.
 
@@ -67,7 +67,7 @@ def flow(
         prompt: pictures and question.
         ids: numbers of the tokens to write.
         recorder: of the first pass.
-        asked: for each step that is asked for, the factors of logits in the score y, by number of the token; without
+        factors: for each step that counts, the factors of logits in the score y, by number of the token; without
             any, it is rollout in place of relevance.
 
     Returns:
@@ -76,7 +76,7 @@ def flow(
     Raises:
         MethodError: the decoder's attention is not that of torch's kernel.
     """
-    layers, is_relevance = recorder.layers, any(asked.values())
+    layers, is_relevance = recorder.layers, any(factors.values())
     kept = KeptCalls(recorder.skipped, is_relevance)
     with torch.no_grad(), kept:
         _, logits = generate(prompt, prompt.inputs(), 0, ids, lambda: kept.steps.append([]), is_relevance)
@@ -87,13 +87,13 @@ def flow(
             "calls it, as with attn_implementation='sdpa'"
         )
     if is_relevance:
-        factors = torch.zeros_like(logits)
-        for step, each in asked.items():
-            factors[step, list(each)] = factors.new_tensor(list(each.values()))
-        logits.backward(factors, inputs=[output for calls in steps for _, output in calls])
+        gradient = torch.zeros_like(logits)
+        for step, each in factors.items():
+            gradient[step, list(each)] = gradient.new_tensor(list(each.values()))
+        logits.backward(gradient, inputs=[output for calls in steps for _, output in calls])
     own = next(layer.prompt for layer in layers if not layer.is_cross)
     row, share = torch.zeros(own + len(steps) - 1, device=logits.device), 1.0 if is_relevance else 0.5
-    row[[own - 1 + step for step in asked]] = 1 / len(asked)
+    row[[own - 1 + step for step in factors]] = 1 / len(factors)
     crossed = torch.zeros((), device=logits.device)
     for number, layer in reversed([*enumerate(layers)]):
         read = torch.zeros_like(row)

@@ -42,21 +42,21 @@ class Prompt:
         Raises:
             MethodError: the question is no text and no messages, or the processor has no template for them.
         """
-        processor, asked = model.processor, (model, tuple(pictures), question)
+        processor, fields = model.processor, (model, tuple(pictures), question)
         has_template = getattr(processor, "chat_template", None) is not None
         names = [getattr(processor, name, None) for name in ("boi_token", "image_token")]
         marks = [name for name in names if isinstance(name, str)]
         if isinstance(question, str):
             # A question that has what stands for the picture is a prompt already.
             if any(mark in question for mark in marks):
-                return cls(*asked, question)
+                return cls(*fields, question)
             if not has_template:
-                marked = cls(*asked, " ".join([*marks[:1] * len(pictures), question]) if question else None)
+                marked = cls(*fields, " ".join([*marks[:1] * len(pictures), question]) if question else None)
                 try:
                     marked.inputs()
                 except ConfigError:
                     # Some processors put it there themselves.
-                    return cls(*asked, question)
+                    return cls(*fields, question)
                 return marked
             parts = [*({"type": "image"} for _ in pictures), {"type": "text", "text": question}]
             question = [{"role": "user", "content": parts}]
@@ -65,7 +65,7 @@ class Prompt:
         if not has_template:
             raise MethodError(f"messages: {model.name}'s processor has no chat template; expected a question as a text")
         with module_errors(f"question: the chat template of {model.name} refuses it", MethodError):
-            return cls(*asked, processor.apply_chat_template(list(question), add_generation_prompt=True))
+            return cls(*fields, processor.apply_chat_template(list(question), add_generation_prompt=True))
 
     def inputs(self, pictures: Sequence[Image.Image] | None = None) -> dict[str, Any]:
         """The network's inputs, for these pictures or for others of the same sizes.

@@ -51,7 +51,7 @@ class Layer:
     is_cross: bool = False
     prompt: int = 0
     _rows: dict[int, torch.Tensor] = field(default_factory=dict)
-    _asked: dict[int, tuple[torch.Tensor, torch.Tensor | None, int]] = field(default_factory=dict)
+    _queries: dict[int, tuple[torch.Tensor, torch.Tensor | None, int]] = field(default_factory=dict)
     """The query ``"head dim"``, the bias and the number of keys of each token whose keys are kept."""
     _keys: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
     """``"group key dim"``, without repetitions for the heads of a group."""
@@ -67,20 +67,20 @@ class Layer:
         check_call(call)
         keys, groups = call.keys[0].unique_consecutive(return_inverse=True, dim=0)
         # A sliding window drops the keys of the first tokens.
-        if self._asked and not torch.equal(keys[:, 0], self._keys[:, 0]):
-            self._rows |= {number: self.weights(number) for number in self._asked}
-            self._asked.clear()
+        if self._queries and not torch.equal(keys[:, 0], self._keys[:, 0]):
+            self._rows |= {number: self.weights(number) for number in self._queries}
+            self._queries.clear()
         bias = call.bias
         if bias is not None:
             bias = bias.expand(*call.queries.shape[:-1], call.key_count)[0].flatten(0, 1)[:, None]
             bias = bias[:1].clone() if bool((bias == bias[:1]).all()) else bias.clone()
         self._keys, self._groups, self._scale = keys, groups, call.scale
         # Of one token, several queries are heads that share a key.
-        self._asked[step] = (call.queries[0].flatten(0, 1).clone(), bias, call.key_count)
+        self._queries[step] = (call.queries[0].flatten(0, 1).clone(), bias, call.key_count)
 
     def begin(self, first: FirstCall) -> None:
         """Add the first token, by the call of the first step, if it fits."""
-        query, _, count = self._asked[1]
+        query, _, count = self._queries[1]
         weights = first.weights
         row = weights[:, -1] if len(weights) == len(query) else weights.flatten(0, 1)
         self.is_cross = count == row.shape[-1] and torch.equal(self._keys[:, [0, -1]], first.ends)
@@ -92,7 +92,7 @@ class Layer:
         """The attention with which a token was written, ``"head key"``; what a sliding window has dropped has 0."""
         row = self._rows.get(step)
         if row is None:
-            query, bias, count = self._asked[step]
+            query, bias, count = self._queries[step]
             keys = precise(self._keys[self._groups, :count]).repeat_interleave(len(query) // len(self._groups), 0)
             row = attention_weights(precise(query)[:, None], keys, self._scale, bias)[:, 0]
         return row if self.is_cross else F.pad(row, (self.prompt + step - row.shape[-1], 0))
