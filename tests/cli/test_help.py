@@ -97,7 +97,8 @@ def test_the_examples_in_the_help_of_map_are_legal(command: str) -> None:
     ],
 )
 def test_every_command_that_opens_a_checkpoint_takes_any(command: str) -> None:
-    actions = {action.dest: action for action in parsers()[command]._actions}
+    actions = {(action.option_strings or [action.dest])[0]: action for action in parsers()[command]._actions}
+    actions = {flag.removeprefix("--").replace("-", "_"): action for flag, action in actions.items()}
     assert {"checkpoint", "family", "ignore", *OVERRIDES} <= actions.keys()
     assert all(family.name in str(actions["family"].help) for family in FAMILIES)
     assert ({"device", "precision"} <= actions.keys()) == (command != "inspect"), "to be looked at, it computes nothing"

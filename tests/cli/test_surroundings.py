@@ -8,13 +8,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.example import EXAMPLE, ROOT
 from vitviz.cli.command import main
-from vitviz.cli.output import CLOSED, open_streams
+from vitviz.cli.output import open_streams
 from vitviz.cli.pictures import find_picture
 
 
@@ -38,12 +37,12 @@ def test_results_of_different_pictures_differ_in_name(names: list[str], expected
     assert {str(picture.result(None, ".rollout.png")) for picture in pictures} == expected
 
 
-def test_a_terminal_that_lacks_a_sign_gets_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_that_lacks_a_sign_gets_a_question_mark(monkeypatch: pytest.MonkeyPatch) -> None:
     content = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(content, encoding="ascii"))
     open_streams()
     print("8 layers × 6 heads … 猫", flush=True)
-    assert content.getvalue().decode("ascii").split("\n")[0] == "8 layers x 6 heads ... ?"
+    assert content.getvalue().decode("ascii").split("\n")[0] == "8 layers ? 6 heads ? ?"
 
 
 def test_a_reader_that_has_enough_is_no_error(
@@ -58,29 +57,11 @@ def test_a_reader_that_has_enough_is_no_error(
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(
-    ("stream", "words", "message"),
-    [
-        ("stdin", ["rollout", "-"], "-: the standard input is closed; expected one from a pipe"),
-        ("stdout", ["rollout", str(EXAMPLE), "-o", "-"], "the standard output is closed; expected a pipe or a file"),
-        ("stdout", ["models", "--json"], "the standard output is closed; expected a pipe or a file"),
-        ("stdout", ["rollout", str(EXAMPLE), "-o", "map.png"], ""),
-        ("stderr", ["rollout", str(EXAMPLE), "-o", "map.png"], ""),
-        ("stderr", ["rollout", "no.png"], ""),
-    ],
-)
-def test_a_closed_stream_is_said_where_it_is_needed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stream: str, words: list[str], message: str
-) -> None:
+@pytest.mark.parametrize("stream", ["stdin", "stdout", "stderr"])
+def test_a_closed_stream_takes_nothing(monkeypatch: pytest.MonkeyPatch, stream: str) -> None:
     monkeypatch.setattr(sys, stream, None)
-    is_written = "map.png" in words
-    assert main(words) == (0 if is_written else 2) and Path("map.png").exists() == is_written
-    captured = capsys.readouterr()
-    assert message in captured.err and captured.err.count("\n") == bool(message)
-    assert stream != "stderr" or "no.png" not in captured.out
-    for each in CLOSED:
-        each.close()
-    CLOSED.clear()
+    assert main(["rollout", str(EXAMPLE), "-o", "map.png"]) == 0 and Path("map.png").is_file()
+    getattr(sys, stream).close()
 
 
 def test_a_full_disk_behind_the_standard_output_is_one_line(
@@ -93,22 +74,6 @@ def test_a_full_disk_behind_the_standard_output_is_one_line(
         assert capsys.readouterr().err.splitlines()[-1] == (
             "vitviz: the standard output cannot be written (No space left on device)"
         )
-
-
-def test_a_file_is_whole_where_the_standard_output_takes_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts: list[bytes] = []
-
-    class Raw(io.RawIOBase):
-        def writable(self) -> bool:
-            return True
-
-        def write(self, content: Any) -> int:
-            parts.append(bytes(content[:1000]))
-            return len(parts[-1])
-
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(Raw(), write_through=True))  # type: ignore[type-var]
-    assert main(["rollout", str(EXAMPLE), "-o", "-"]) == 0
-    assert len(parts) > 10 and b"".join(parts).endswith(b"IEND\xaeB`\x82")
 
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])

@@ -50,13 +50,6 @@ def test_evaluate_prints_accuracies(checkpoint: Path, tmp_path: Path, capsys: Ca
     assert f"others: unknown classes x, y; {model.name} knows class 0" in capsys.readouterr().err
 
 
-def test_evaluate_says_that_the_detector_was_taken_out(checkpoint: Path, tmp_path: Path, capsys: Capture) -> None:
-    assert main(["evaluate", str(tmp_path), "--checkpoint", str(checkpoint), "--ood", "others"]) == 2
-    [sentence] = capsys.readouterr().err.splitlines()
-    assert "--ood others: the detector of out-of-distribution images was taken out, because" in sentence
-    assert sentence.endswith("in the table of: vitviz batch others results")
-
-
 def test_evaluate_computes_where_the_model_is(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,18 +100,6 @@ def test_a_model_is_trained_and_opens(colours: Path, tmp_path: Path, capsys: Cap
 
     model = load(trained)
     assert model.labels == ("blue", "red") and model.card["terms"] == terms
-
-
-def test_an_interrupted_training_says_how_it_continues(
-    colours: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(loop, "average_into", interrupted)
-    assert main(["train", str(colours), str(tmp_path / "run"), *TINY]) == 130
-    expected = "vitviz: interrupted; the same command continues after the last whole epoch"
-    assert capsys.readouterr().err.splitlines()[-1] == expected
 
 
 def test_every_setting_of_a_run_has_an_option_that_reaches_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

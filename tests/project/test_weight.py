@@ -14,7 +14,7 @@ MOST = {
     "analysis": 510,
     "attention": 650,
     "attribution": 960,
-    "cli": 880,
+    "cli": 840,
     "datasets": 1260,
     "errors": 260,
     "evaluation": 710,

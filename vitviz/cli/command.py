@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from vitviz.cli.output import CLOSED, OUTPUT_NAMES, STANDARD, STREAMS, flush_output, open_streams, print_error, spelled
+from vitviz.cli.output import OUTPUT_NAMES, STANDARD, STREAMS, flush_output, open_streams, print_error, spelled
 from vitviz.cli.parsing import parse
-from vitviz.errors.kinds import ConfigError, VitvizError
+from vitviz.errors.kinds import VitvizError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -19,11 +19,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     is one line, 130 for an interrupt, 141 if whoever reads the output ends before it does.
     """
     open_streams()
-    resumes = ""
     try:
         try:
             command, options = parse(list(sys.argv[1:] if arguments is None else arguments))
-            resumes = f"; the same command {command.resumes}" if command.resumes else ""
             STREAMS.quiet = options.pop("quiet")
             if STREAMS.quiet:
                 # Of packages, which import it later.
@@ -35,8 +33,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if "output" in command.options and str(options["output"]) in OUTPUT_NAMES:
                 options["output"] = type(options["output"])(STANDARD)
             STREAMS.is_data = options.get("json", False) or str(options.get("output")) == STANDARD
-            if STREAMS.is_data and sys.stdout in CLOSED:
-                raise ConfigError("the standard output is closed; expected a pipe or a file for what goes there")
             STREAMS.options = {name: (flag, command.separator(name)) for name, flag in command.options.items()}
             module, _, function = command.run.partition(":")
             status: int | None = getattr(import_module(f"vitviz.cli.{module}"), function)(**options)
@@ -50,6 +46,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_error(spelled(str(error)))
         return 2
     except KeyboardInterrupt:
-        print(f"\nvitviz: interrupted{resumes}", file=sys.stderr)
+        print("\nvitviz: interrupted", file=sys.stderr)
         return 130
     return status or 0

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import shtab
 
 from vitviz.cli.grammar import file
 from vitviz.cli.parsing import build
+from vitviz.system.paths import user_path
 
 
 def run(shell: str) -> None:
@@ -15,6 +14,6 @@ def run(shell: str) -> None:
     whole, parsers = build()
     for parser in parsers.values():
         for action in parser._actions:
-            if action.type in (Path, file):
+            if action.type in (user_path, file):
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
     print(shtab.complete(whole, shell))

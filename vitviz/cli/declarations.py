@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-import argparse
-
 from vitviz.attribution import METHODS
 from vitviz.cli.declarations_of_asking import ask_command
 from vitviz.cli.declarations_of_training import training_commands
-from vitviz.cli.grammar import Command, box_corners, map_request, query, size, write
+from vitviz.cli.grammar import FILE, SIDES, Command, stored_text
 from vitviz.cli.options import (
     ANALYSIS,
     CHECKPOINT,
@@ -40,7 +38,6 @@ from vitviz.datasets.work import WORKERS
 from vitviz.evaluation.probes import PROBES
 from vitviz.features import KINDS
 from vitviz.images.sources import COLUMN
-from vitviz.system.paths import user_path as path
 from vitviz.video.clips import CLIP_SUFFIXES
 from vitviz.video.writing import CONTAINERS
 from vitviz.visualization.heatmaps import FIGURE_SIDE
@@ -48,7 +45,7 @@ from vitviz.visualization.heatmaps import FIGURE_SIDE
 FEATURES = (
     option(
         "--layer",
-        type=int,
+        type="int",
         default=None,
         help="from 0, or from the end as -1 (default: the one that finds places of pictures again best)",
     ),
@@ -74,7 +71,7 @@ BATCH = (
     TOGETHER,
     option(
         "--workers",
-        type=int,
+        type="int",
         default=WORKERS,
         help="threads that open pictures while the model runs (default: %(default)s)",
     ),
@@ -93,7 +90,7 @@ def commands() -> list[Command]:
             "print the most probable classes of images",
             "predicting:run",
             PICTURES,
-            option("--count", type=int, default=5, help="how many classes of each image (default: %(default)s)"),
+            option("--count", type="int", default=5, help="how many classes of each image (default: %(default)s)"),
             json_of("the classes"),
             *ANALYSIS,
         ),
@@ -105,11 +102,13 @@ def commands() -> list[Command]:
             option("--to", default=None, metavar="CLASS", help="the answer to reach (default: any other)"),
             option(
                 "--margin",
-                type=float,
+                type="float",
                 default=0.1,
                 help="by how much its probability must be above the others' (default: %(default)s)",
             ),
-            option("-o", "--output", type=path, default=None, help="folder for a picture of the squares of each image"),
+            option(
+                "-o", "--output", type="path", default=None, help="folder for a picture of the squares of each image"
+            ),
             json_of("the squares"),
             *ANALYSIS,
         ),
@@ -121,14 +120,16 @@ def commands() -> list[Command]:
             option(
                 "-o",
                 "--output",
-                type=path,
+                type="path",
                 default=None,
                 help="picture to write, all images side by side; .mp4 or .mkv for a clip (default: components.png)",
             ),
             *FEATURES,
             option("--foreground", action="store_true", help="colour the foreground alone, and leave the rest black"),
-            option("--query", type=query, metavar="ROW,COLUMN", help="draw what is like this patch of the first image"),
-            option("--opacity", type=float, default=1.0, help="opacity of the colours (default: %(default)s)"),
+            option(
+                "--query", type="query", metavar="ROW,COLUMN", help="draw what is like this patch of the first image"
+            ),
+            option("--opacity", type="float", default=1.0, help="opacity of the colours (default: %(default)s)"),
             option("--squares", action="store_true", help="one colour for each patch, without smooth passages"),
             *ANALYSIS,
         ),
@@ -139,7 +140,7 @@ def commands() -> list[Command]:
             option(
                 "-o",
                 "--output",
-                type=path,
+                type="path",
                 required=True,
                 help="folder for the results; the same command resumes an interrupted run",
             ),
@@ -148,7 +149,6 @@ def commands() -> list[Command]:
             *BATCH,
             *READING,
             *CHECKPOINT,
-            resumes="computes what is missing",
         ),
         command(
             "explore",
@@ -158,7 +158,7 @@ def commands() -> list[Command]:
             option(
                 "-o",
                 "--output",
-                type=path,
+                type="path",
                 default=None,
                 help="HTML to write (default: IMAGE.html, or the checkpoint's name, in the working folder)",
             ),
@@ -192,14 +192,14 @@ def commands() -> list[Command]:
             option(
                 "-o",
                 "--output",
-                type=path,
+                type="path",
                 default=None,
                 help="NPZ file to write, with every measurement; - for the standard output",
             ),
             json_of("every measurement"),
             option(
                 "--pictures",
-                type=path,
+                type="path",
                 default=None,
                 metavar="FOLDER",
                 help="folder to write pictures into, one for each measurement that has one",
@@ -214,12 +214,12 @@ def commands() -> list[Command]:
             "analyse a folder, a list or an archive of images, and keep the results",
             "batching:run",
             *BATCH,
-            option("output", type=path, help="folder for the results; the same command resumes an interrupted run"),
+            option("output", type="path", help="folder for the results; the same command resumes an interrupted run"),
             option(
                 "--map",
                 dest="maps",
                 action="append",
-                type=map_request,
+                type="map_request",
                 default=[],
                 metavar=MAP_GRAMMAR,
                 help="a map of every picture, such as rollout or relevance:target=dog,start_layer=2; may be repeated",
@@ -236,7 +236,7 @@ def commands() -> list[Command]:
             option("--numbers", action="store_true", help="also write every picture's maps as an NPZ file"),
             option(
                 "--masks",
-                type=path,
+                type="path",
                 default=None,
                 metavar="FOLDER",
                 help="folder with a mask of each picture, of the same name with any ending; adds the share of each "
@@ -244,7 +244,7 @@ def commands() -> list[Command]:
             ),
             option(
                 "--box",
-                type=box_corners,
+                type="box_corners",
                 default=None,
                 metavar="LEFT,TOP,RIGHT,BOTTOM",
                 help="in place of masks, one box in all pictures, in pixels of each",
@@ -276,55 +276,54 @@ def commands() -> list[Command]:
             ),
             option(
                 "--actors",
-                type=int,
+                type="int",
                 default=None,
                 help="processes of Ray that hold the model (default: as many as there is room for)",
             ),
             option(
                 "--actor-cpus",
-                type=int,
+                type="int",
                 default=Cluster.cpus,
                 metavar="CORES",
                 help="cores of each of these processes (default: %(default)s)",
             ),
-            resumes="computes what is missing",
         ),
         command(
             "video",
             "write a video of a clip with the map of every frame",
             "filming:run",
-            option("source", type=path, help=f"the clip: {', '.join(CLIP_SUFFIXES)}"),
-            option("output", type=path, help=f"video to write: {' or '.join(CONTAINERS)}"),
+            option("source", type="path", help=f"the clip: {', '.join(CLIP_SUFFIXES)}"),
+            option("output", type="path", help=f"video to write: {' or '.join(CONTAINERS)}"),
             option(
                 "--map",
-                type=map_request,
+                type="map_request",
                 default="rollout",
                 metavar=MAP_GRAMMAR,
                 help="the map of every frame, such as relevance:target=dog,start_layer=2 (default: rollout)",
             ),
             option(
                 "--smoothing-seconds",
-                type=float,
+                type="float",
                 default=0.0,
                 metavar="SECONDS",
                 help="average maps over time by a Gaussian of this standard deviation (default: 0, not at all)",
             ),
             option(
                 "--longest-side",
-                type=int,
+                type="int",
                 default=FIGURE_SIDE,
                 metavar="PIXELS",
                 help="longer side of the picture in the video, at most, in pixels (default: %(default)s)",
             ),
             option(
                 "--caption",
-                action=argparse.BooleanOptionalAction,
+                action="boolean",
                 default=True,
                 help="draw the colour bar and the caption below the picture",
             ),
             option(
                 "--numbers",
-                type=path,
+                type="path",
                 default=None,
                 metavar="FILE",
                 help="NPZ file for the maps of all frames, before any averaging, and their times",
@@ -340,8 +339,8 @@ def commands() -> list[Command]:
             "atlas",
             "summarise the results of a batch on one page",
             "batching:run_atlas",
-            option("results", type=path, help="folder that vitviz batch wrote"),
-            option("output", type=path, help="folder for the page, the figures and the numbers"),
+            option("results", type="path", help="folder that vitviz batch wrote"),
+            option("output", type="path", help="folder for the page, the figures and the numbers"),
             option(
                 "--misclassified",
                 action="store_true",
@@ -357,14 +356,14 @@ def commands() -> list[Command]:
             "compare a checkpoint with the package that it comes from",
             "checkpoints:run_verify",
             *ONE_CHECKPOINT,
-            option("--image", type=path, default=None, help="a photograph (default: a bundled one)"),
+            option("--image", type="path", default=None, help="a photograph (default: a bundled one)"),
             option(
                 "--size",
                 dest="sizes",
-                type=size,
+                type="size",
                 action="append",
                 default=[],
-                metavar="HxW",
+                metavar=SIDES,
                 help="height and width in pixels, or one number, to compare besides the trained size; may be repeated",
             ),
         ),
@@ -377,7 +376,7 @@ def commands() -> list[Command]:
             option("--host", help="address to listen on (default: GRADIO_SERVER_NAME, or 127.0.0.1)"),
             option(
                 "--port",
-                type=int,
+                type="int",
                 default=None,
                 help="port to listen on (default: GRADIO_SERVER_PORT, or the first free from 7860)",
             ),
@@ -397,4 +396,4 @@ def commands() -> list[Command]:
 
 
 if __name__ == "__main__":
-    write(commands())
+    FILE.write_text(stored_text(commands()), encoding="utf-8")

@@ -7,7 +7,6 @@ from vitviz.cli.grammar import Command
 from vitviz.cli.options import DEVICE, IMAGE, command, json_of, option
 from vitviz.language.answers import WORD_MAPS
 from vitviz.language.asking import MAX_NEW_TOKENS
-from vitviz.system.paths import user_path as path
 
 
 def ask_command() -> Command:
@@ -41,11 +40,11 @@ def ask_command() -> Command:
         option("--text", default=None, help="what it has to write, in place of its own answer"),
         option(
             "--tokens",
-            type=int,
+            type="int",
             default=MAX_NEW_TOKENS,
             metavar="COUNT",
             help="the most tokens of its answer (default: %(default)s)",
         ),
-        option("-o", "--output", type=path, default=None, help="picture with a panel for each word"),
+        option("-o", "--output", type="path", default=None, help="picture with a panel for each word"),
         json_of("the answer with a map for each word"),
     )

@@ -13,7 +13,6 @@ from vitviz.cli.options import (
     preset_text,
     training_options,
 )
-from vitviz.system.paths import user_path as path
 from vitviz.training.config import PRESETS
 
 
@@ -24,7 +23,7 @@ def training_commands() -> list[Command]:
             "evaluate",
             "measure a checkpoint's accuracy on an image folder",
             "evaluating:run",
-            option("images", type=path, help="folder with test/CLASS/IMAGE, of all classes or some"),
+            option("images", type="path", help="folder with test/CLASS/IMAGE, of all classes or some"),
             *CHECKPOINT,
             option(
                 "--class",
@@ -33,13 +32,6 @@ def training_commands() -> list[Command]:
                 default=None,
                 metavar="CLASS",
                 help="classes to measure together as well; may be repeated",
-            ),
-            option(
-                "--ood",
-                type=path,
-                default=None,
-                metavar="FOLDER",
-                help="removed: says what to use instead",
             ),
             COLOR_PROFILE,
         ),
@@ -55,7 +47,7 @@ def training_commands() -> list[Command]:
             "measure how far and how widely every head looks, on a folder",
             "measuring:run_describe_heads",
             *folder(200, "measure"),
-            option("--picture", type=path, default=None, help="figure to write: PNG, SVG or PDF"),
+            option("--picture", type="path", default=None, help="figure to write: PNG, SVG or PDF"),
         ),
         command(
             "evaluate-attention",
@@ -74,11 +66,11 @@ def training_commands() -> list[Command]:
             "train",
             "train a Vision Transformer on an image folder",
             "training:run",
-            option("images", type=path, help="folder with train/CLASS/IMAGE and test/CLASS/IMAGE"),
-            option("output", type=path, help="folder for checkpoint, logs and what a resume needs"),
+            option("images", type="path", help="folder with train/CLASS/IMAGE and test/CLASS/IMAGE"),
+            option("output", type="path", help="folder for checkpoint, logs and what a resume needs"),
             option(
                 "--snapshots",
-                type=int,
+                type="int",
                 default=12,
                 help="number of snapshots to save, from the first step to the last (default: %(default)s)",
             ),
@@ -90,6 +82,5 @@ def training_commands() -> list[Command]:
             ),
             *training_options(),
             epilog="presets:\n" + "\n".join(f"  {name:<10}{preset_text(config)}" for name, config in PRESETS.items()),
-            resumes="continues after the last whole epoch",
         ),
     ]

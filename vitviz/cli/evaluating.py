@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from vitviz.analysis.analysis import NO_DETECTOR
 from vitviz.cli.checkpoints import load_with_bar
 from vitviz.errors.extras import optional
 from vitviz.errors.kinds import ConfigError, DataError
@@ -17,7 +16,6 @@ from vitviz.models.targets import class_of
 def run(
     images: Path,
     labels: list[str] | None,
-    ood: Path | None,
     color_profile: ColorProfile | None,
     **load_options: Any,
 ) -> None:
@@ -26,18 +24,14 @@ def run(
     Args:
         images: folder with ``test/CLASS/IMAGE``.
         labels: of classes whose joint accuracy is printed, too.
-        ood: must be None.
         color_profile: as :func:`vitviz.open_image` takes it.
         load_options: arguments of :func:`vitviz.cli.checkpoints.load_with_bar`.
 
     Raises:
-        ConfigError: ``ood`` is given, or the model has no classifier, or one whose outputs are not the logits of one
+        ConfigError: the model has no classifier, or one whose outputs are not the logits of one
             label.
         DataError: there are no images, or the model does not have one of their classes, or has several of its name.
     """
-    if ood is not None:
-        instead = f"compare predictions and energy_score of its pictures in the table of: vitviz batch {ood} results"
-        raise ConfigError(f"--ood {ood}: {NO_DETECTOR}; {instead}")
     with optional():
         from vitviz.training.data import read_image_folder
         from vitviz.training.evaluate import accuracy_of, logits_of

@@ -9,7 +9,7 @@ import argparse
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -23,11 +23,14 @@ FILE = Path(__file__).with_name("grammar.json")
 # A comma separates parameters only before NAME=, since commas also separate the row and column of a patch.
 NEXT_PARAMETER = re.compile(r",(?=\w+=)")
 AUTO = "auto"
+# How help writes a height and width.
+SIDES = "HxW"
 # A height and width in pixels, or one number; the widest sides are far beyond any real ones.
 SIZE = re.compile(r"([1-9]\d{,5})(?:[x×]([1-9]\d{,5}))?")
 
 Option: TypeAlias = tuple[list[str], dict[str, Any]]
-"""The flags and settings of an option, as :meth:`argparse.ArgumentParser.add_argument` takes them."""
+"""The flags and settings of an option, as :meth:`argparse.ArgumentParser.add_argument` takes them, but that ``type``
+and ``action`` are names in :data:`TYPES` and :data:`ACTIONS`."""
 
 
 @dataclass
@@ -41,7 +44,6 @@ class Command:
         fixed: arguments of the function that are no options, such as the method.
         epilog: the end of its help.
         parameters: the options that are parameters of its method.
-        resumes: how the same command continues after an interrupt, if it does.
         arguments: arguments of :meth:`argparse.ArgumentParser.add_argument`, for every option.
     """
 
@@ -51,7 +53,6 @@ class Command:
     fixed: dict[str, Any] = field(default_factory=dict)
     epilog: str = ""
     parameters: list[str] = field(default_factory=list)
-    resumes: str = ""
     arguments: list[Option] = field(default_factory=list)
 
     @property
@@ -70,7 +71,7 @@ class Command:
     def separator(self, parameter: str) -> str:
         """What stands between the two numbers of a pair."""
         settings = self.settings(parameter)
-        return " " if settings.get("nargs") == 2 else "x" if settings.get("type") is size else ","
+        return " " if settings.get("nargs") == 2 else "x" if settings.get("metavar") == SIDES else ","
 
     def settings(self, parameter: str) -> dict[str, Any]:
         """The settings of a parameter's option."""
@@ -153,7 +154,10 @@ def _assignment(method: str, command: Command, text: str) -> tuple[str, Any]:
         raise MethodError(no_parameter(method, name, command.parameters))
     settings = command.settings(name)
     try:
-        typed = {"true": True, "false": False}[value] if "action" in settings else settings.get("type", str)(value)
+        read = (
+            {"true": True, "false": False}.__getitem__ if "action" in settings else TYPES[settings.get("type", "str")]
+        )
+        typed = read(value)
     except (KeyError, ValueError, argparse.ArgumentTypeError):
         raise MethodError(f"{name} = {value!r}: expected {settings['help']}") from None
     return name, word(name, typed, settings["choices"]) if "choices" in settings else typed
@@ -163,11 +167,11 @@ class Fact(argparse.Action):
     """Adds a fact about the checkpoint to those that the user states."""
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, value: Any, flag: str | None = None) -> None:
-        fact = (self.dest, "x".join(map(str, value)) if isinstance(value, tuple) else str(value))
-        namespace.overrides = [*getattr(namespace, "overrides", []), "=".join(fact)]
+        name = (flag or "").removeprefix("--").replace("-", "_")
+        setattr(namespace, self.dest, [*getattr(namespace, self.dest), f"{name}={value}"])
 
 
-TYPES = {
+TYPES: dict[str, Callable[[str], Any]] = {
     **{
         "str": str,
         "int": int,
@@ -180,54 +184,21 @@ TYPES = {
     },
     **{"size": size, "batch_size": batch_size, "map_request": map_request, "box_corners": box_corners},
 }
-ACTIONS = {"fact": Fact, "boolean": argparse.BooleanOptionalAction}
+"""Functions that read a value, by the names that options have for them."""
+ACTIONS: dict[str, Any] = {"fact": Fact, "boolean": argparse.BooleanOptionalAction}
+"""Actions that argparse has no name for."""
 
 
 # The file.
 
 
-def write(commands: Iterable[Command], path: Path = FILE) -> None:
-    """Store commands."""
-    path.write_text(stored_text(commands), encoding="utf-8")
-
-
 def stored_text(commands: Iterable[Command]) -> str:
-    """What is stored of commands: JSON with one option a line."""
-    blocks = []
-    for command in commands:
-        record = asdict(command)
-        arguments = [_as_json([flags, _named(settings)]) for flags, settings in record.pop("arguments")]
-        lines = ",\n    ".join(arguments)
-        blocks.append(f'{_as_json(record)[:-1]}, "arguments": [\n    {lines}\n]}}')
-    return "[" + ",\n".join(blocks) + "]\n"
-
-
-def _as_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _named(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings in which functions are names, and choices a list."""
-    names = {function: name for table in (TYPES, ACTIONS) for name, function in table.items()}
-    named = {key: names.get(value, value) if key in ("type", "action") else value for key, value in settings.items()}
-    return named | ({"choices": list(settings["choices"])} if "choices" in settings else {})
+    """What is stored of commands: JSON with one command a line."""
+    lines = [json.dumps(asdict(command), ensure_ascii=False) for command in commands]
+    return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
 @cache
 def stored() -> tuple[Command, ...]:
     """The commands of the file."""
-    return tuple(_command(record) for record in json.loads(FILE.read_text(encoding="utf-8")))
-
-
-def _command(record: dict[str, Any]) -> Command:
-    for _, settings in record["arguments"]:
-        if "type" in settings:
-            settings["type"] = TYPES[settings["type"]]
-        if "action" in settings:
-            settings["action"] = ACTIONS.get(settings["action"], settings["action"])
-        # argparse knows it by its identity.
-        if settings.get("default") == argparse.SUPPRESS:
-            settings["default"] = argparse.SUPPRESS
-        if isinstance(settings.get("metavar"), list):
-            settings["metavar"] = tuple(settings["metavar"])
-    return Command(**record)
+    return tuple(Command(**record) for record in json.loads(FILE.read_text(encoding="utf-8")))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import fields
 from typing import Any
 
@@ -11,10 +10,9 @@ from vitviz.attention.precision import PRECISIONS
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import Method
 from vitviz.attribution.parameters import Parameter, Switch
-from vitviz.cli.grammar import AUTO, TYPES, Command, Fact, Option, batch_size, file, patch, size
+from vitviz.cli.grammar import AUTO, SIDES, Command, Option
 from vitviz.images.colours import COLOR_PROFILES
 from vitviz.images.preprocessing import FITS
-from vitviz.system.paths import user_path as path
 from vitviz.training.config import PRESETS, TrainingConfig
 from vitviz.visualization.colormaps import COLORMAPS
 from vitviz.visualization.heatmaps import Style
@@ -26,16 +24,16 @@ from vitviz.weights.overrides import CHOICES, OVERRIDES
 MAP_GRAMMAR = "METHOD[:NAME=VALUE,…]"
 # What the user may state of a checkpoint whose file does not; --ignore is beside them.
 FACTS: dict[str, dict[str, Any]] = {
-    "heads": {"type": int, "metavar": "COUNT", "help": "attention heads of a layer"},
-    "image_size": {"type": size, "metavar": "HxW", "help": "trained size in pixels"},
-    "patch_size": {"type": size, "metavar": "HxW", "help": "size of a patch in pixels"},
+    "heads": {"metavar": "COUNT", "help": "attention heads of a layer"},
+    "image_size": {"metavar": SIDES, "help": "trained size in pixels"},
+    "patch_size": {"metavar": SIDES, "help": "size of a patch in pixels"},
     "activation": {"help": "activation function of the MLPs"},
     "pooling": {"help": "what the classifier reads"},
     "final_norm": {"help": "place of the last LayerNorm"},
     "position_rule": {"help": "rule by which position embeddings are resized"},
     "normalisation": {"help": "mean and standard deviation of the pixels"},
     "probability": {"help": "what the classifier's outputs are"},
-    "norm_epsilon": {"type": float, "metavar": "NUMBER", "help": "epsilon of the LayerNorms"},
+    "norm_epsilon": {"metavar": "NUMBER", "help": "epsilon of the LayerNorms"},
     "architecture": {"metavar": "NAME", "help": "timm's name of the architecture"},
     "labels": {"metavar": "NAMES", "help": "names of the classes from 0 on, separated by commas"},
 }
@@ -46,13 +44,13 @@ def option(*flags: str, **settings: Any) -> Option:
 
     ``group`` is the heading under which its help stands.
     """
-    return list(flags), settings
+    return list(flags), settings | ({"choices": list(settings["choices"])} if "choices" in settings else {})
 
 
 def fact(name: str, **settings: Any) -> Option:
     """An option for what the user states of a checkpoint."""
     heading = "what the checkpoint does not state"
-    return option(flag(name), action=Fact, default=argparse.SUPPRESS, group=heading, **settings)
+    return option(flag(name), action="fact", dest="overrides", default=[], group=heading, **settings)
 
 
 def flag(name: str) -> str:
@@ -62,7 +60,7 @@ def flag(name: str) -> str:
 def of_parameter(parameter: Parameter) -> Option:
     """The option of a method's or a probe's parameter."""
     kind, choices = parameter.kind, parameter.kind.facts().get("choices")
-    settings: dict[str, Any] = {"type": TYPES[kind.converter]} if kind.converter else {}
+    settings: dict[str, Any] = {"type": kind.converter} if kind.converter else {}
     settings |= {"choices": choices} if choices else {"action": "store_true"} if isinstance(kind, Switch) else {}
     return option(
         flag(parameter.name), dest=parameter.name, default=parameter.default, **settings, help=parameter.option
@@ -81,10 +79,10 @@ FACT_OPTIONS = (
     *(fact(name, **FACTS[name] | ({"choices": CHOICES[name]} if name in CHOICES else {})) for name in OVERRIDES),
     fact("ignore", metavar="PATTERN", help="keys to leave out, such as head.*; may be repeated"),
 )
-ONE_CHECKPOINT = (option("checkpoint", type=file, help=CHECKPOINT_HELP), *FACT_OPTIONS)
+ONE_CHECKPOINT = (option("checkpoint", type="file", help=CHECKPOINT_HELP), *FACT_OPTIONS)
 DEVICE = option("--device", default="cpu", help="where the model runs, such as cuda (default: %(default)s)")
 CHECKPOINT = (
-    option("--checkpoint", type=file, default=BUNDLED[0], help=f"{CHECKPOINT_HELP} (default: %(default)s)"),
+    option("--checkpoint", type="file", default=BUNDLED[0], help=f"{CHECKPOINT_HELP} (default: %(default)s)"),
     DEVICE,
     option(
         "--precision",
@@ -96,7 +94,7 @@ CHECKPOINT = (
 )
 MODELS = option(
     "models",
-    type=file,
+    type="file",
     nargs="*",
     default=[],
     metavar="MODEL",
@@ -111,21 +109,21 @@ FIT = option(
 )
 RESOLUTION = option(
     "--resolution",
-    type=int,
+    type="int",
     default=None,
     metavar="PIXELS",
     help="shorter side of the model's input, a multiple of the patch (default: the trained one)",
 )
 MOST_BYTES = option(
     "--max-bytes",
-    type=int,
+    type="int",
     default=MAX_BYTES,
     metavar="BYTES",
     help="the most memory for what is analysed at once (default: %(default)s)",
 )
 TOGETHER = option(
     "--batch-size",
-    type=batch_size,
+    type="batch_size",
     default=AUTO,
     metavar="auto|COUNT",
     help="pictures or frames that are encoded together, or auto for what the memory allows (default: %(default)s)",
@@ -139,7 +137,7 @@ COLOR_PROFILE = option(
 READING = (
     option(
         "--value-range",
-        type=float,
+        type="float",
         nargs=2,
         default=None,
         metavar=("BLACK", "WHITE"),
@@ -147,18 +145,18 @@ READING = (
     ),
     option(
         "--max-pixels",
-        type=int,
+        type="int",
         default=None,
         metavar="PIXELS",
         help="as PIL.Image.MAX_IMAGE_PIXELS: a picture of more than twice as many is refused (default: Pillow's own)",
     ),
     COLOR_PROFILE,
 )
-IMAGE = option("image", type=file, metavar="IMAGE", help="path of the image, or - for the standard input")
+IMAGE = option("image", type="file", metavar="IMAGE", help="path of the image, or - for the standard input")
 EXPLORED = (
     option(
         "image",
-        type=file,
+        type="file",
         nargs="?",
         default=None,
         metavar="IMAGE",
@@ -171,19 +169,19 @@ EXPLORED = (
     ),
 )
 SITE = (
-    option("models", type=file, nargs="+", metavar="MODEL", help=CHECKPOINT_HELP),
-    option("output", type=path, metavar="FOLDER", help="new folder to write"),
+    option("models", type="file", nargs="+", metavar="MODEL", help=CHECKPOINT_HELP),
+    option("output", type="path", metavar="FOLDER", help="new folder to write"),
 )
 PICTURES = option(
     "images",
-    type=file,
+    type="file",
     nargs="+",
     metavar="IMAGE",
     help="paths of images, folders of them, or - for the standard input",
 )
 STYLE = (
     option("--colormap", choices=COLORMAPS, default=Style.colormap, help="default: %(default)s"),
-    option("--opacity", type=float, default=Style.opacity, help="opacity of the colours (default: %(default)s)"),
+    option("--opacity", type="float", default=Style.opacity, help="opacity of the colours (default: %(default)s)"),
     option("--smooth", action="store_true", help="interpolate between patches"),
     option("--grid", action="store_true", help="draw the patch grid"),
     option(
@@ -194,7 +192,7 @@ STYLE = (
     ),
     option(
         "--percentiles",
-        type=float,
+        type="float",
         nargs=2,
         default=PERCENTILES,
         metavar=("LOW", "HIGH"),
@@ -212,14 +210,14 @@ TARGET = (
     option("--text", default=None, help="what the map is about, for CLIP-type models, in words"),
     option(
         "--like",
-        type=path,
+        type="path",
         default=None,
         metavar="IMAGE",
         help="another image: what makes this one like it, with a classifier or without",
     ),
     option(
         "--like-patch",
-        type=patch,
+        type="patch",
         default=None,
         metavar="ROW,COLUMN",
         help="a patch of the image of --like, or of this one: what is like it",
@@ -244,20 +242,18 @@ ANALYSIS = (FIT, RESOLUTION, *READING, MOST_BYTES, *CHECKPOINT)
 def folder(count: int, noun: str) -> tuple[Option, ...]:
     """A folder of images, of which ``count`` are used by default; ``noun`` is what is written for each image."""
     return (
-        option("images", type=path, help="folder with images, at any depth"),
-        option("--count", type=int, default=count, help="how many of them, chosen at random (default: %(default)s)"),
+        option("images", type="path", help="folder with images, at any depth"),
+        option("--count", type="int", default=count, help="how many of them, chosen at random (default: %(default)s)"),
         RESOLUTION,
-        option("-o", "--output", type=path, default=None, help=f"JSON file for every {noun} of every image"),
+        option("-o", "--output", type="path", default=None, help=f"JSON file for every {noun} of every image"),
         *CHECKPOINT,
     )
 
 
 def command(name: str, help: str, run: str, *options: Option, **settings: Any) -> Command:
-    """A command; what it takes of a checkpoint begins as nothing."""
-    stated: dict[str, Any] = {"overrides": []} if any(each.get("action") is Fact for _, each in options) else {}
+    """A command, which may be quiet."""
     quiet = option("-q", "--quiet", action="store_true", help="print results and errors alone, and no bars")
-    fixed = settings.pop("fixed", {}) | stated
-    return Command(name, help, run, fixed, arguments=[*options, quiet], **settings)
+    return Command(name, help, run, arguments=[*options, quiet], **settings)
 
 
 def of_method(method: Method) -> Command:
@@ -270,7 +266,7 @@ def of_method(method: Method) -> Command:
         option(
             "-o",
             "--output",
-            type=file,
+            type="file",
             default=None,
             help="picture to write, .npz for its numbers, - for the standard output; a folder for several pictures "
             "(default: IMAGE.METHOD.png in the working folder)",
@@ -293,14 +289,13 @@ def training_options() -> tuple[Option, ...]:
     ]
     for setting in fields(TrainingConfig):
         is_switch = isinstance(setting.default, bool)
-        kind: dict[str, Any] = {} if is_switch else {"type": type(setting.default)}
+        kind: dict[str, Any] = {"action": "boolean"} if is_switch else {"type": type(setting.default).__name__}
         options.append(
             option(
                 flag(setting.name),
                 dest=setting.name,
-                default=argparse.SUPPRESS,
+                default=None,
                 help=f"{setting.metadata['help']} (default: {setting.default})",
-                action=argparse.BooleanOptionalAction if is_switch else "store",
                 **kind,
             )
         )

@@ -24,36 +24,19 @@ LINE_CHARS = 100
 # The file that stands for the standard input or output, and other names of the latter.
 STANDARD = "-"
 OUTPUT_NAMES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
-# What stands for streams that are closed.
-CLOSED: set[Any] = set()
-# For terminals that cannot show them; what is not here becomes a question mark.
-ASCII = {
-    "×": "x",
-    "–": "-",
-    "—": "-",
-    "…": "...",
-    "·": "-",
-    "→": "->",
-    "≤": "<=",
-    "≥": ">=",
-    "’": "'",
-    "◄": "<",
-    "►": ">",
-}
 
 
 def open_streams() -> None:
-    """Let everything be printed: as ASCII what an encoding lacks, and nowhere on a stream that is closed.
+    """Let everything be printed: a question mark for what an encoding lacks, and nothing on a stream that is closed.
 
     The descriptor of a closed stream would be the next file's, into which libraries in C would write their warnings.
     """
-    codecs.register_error("ascii", _as_ascii)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
-            CLOSED.add(getattr(sys, name))
-        if isinstance(stream := getattr(sys, name), io.TextIOWrapper) and mode == "w":
-            stream.reconfigure(errors="ascii")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def flush_output(content: bytes = b"") -> None:
@@ -65,10 +48,8 @@ def flush_output(content: bytes = b"") -> None:
     """
     try:
         sys.stdout.flush()
-        rest = memoryview(content)
-        while rest:
-            # Without a buffer, as PYTHONUNBUFFERED has it, a part may be written.
-            rest = rest[sys.stdout.buffer.write(rest) :]
+        if content:
+            sys.stdout.buffer.write(content)
         sys.stdout.flush()
     except OSError as error:
         # Python would complain when it flushes the rest at its end.
@@ -76,11 +57,6 @@ def flush_output(content: bytes = b"") -> None:
         if isinstance(error, BrokenPipeError):
             raise
         raise ConfigError(f"the standard output cannot be written ({error.strerror})") from None
-
-
-def _as_ascii(error: UnicodeError) -> tuple[str, int]:
-    assert isinstance(error, UnicodeEncodeError)
-    return "".join(ASCII.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
 
 
 @dataclass

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import vitviz
-from vitviz.cli.grammar import Command, stored
+from vitviz.cli.grammar import ACTIONS, TYPES, Command, stored
 from vitviz.errors.messages import did_you_mean
 
 WHOLE_OPTIONS = ("-h", "--help", "--version")
@@ -36,10 +36,7 @@ def parse(words: Sequence[str]) -> tuple[Command, dict[str, Any]]:
         whole, _ = build()
         whole.print_help()
         whole.exit(0)
-    # Behind --, no word is an option.
-    name, *rest = map(_with_hyphens, words[: words.index("--")] if "--" in words else words)
-    name = name if name.startswith("-") else name.replace("_", "-")
-    rest += words[1 + len(rest) :]
+    name, *rest = words
     commands = {command.name: command for command in stored()}
     # The parsers of all commands take longer than most of what is parsed.
     whole, parsers = build([commands[name]] if name in commands else stored())
@@ -86,11 +83,10 @@ def _add(commands: Any, command: Command) -> Parser:
     )
     names, groups = [], {"": parser}
     for flags, settings in command.arguments:
-        settings = dict(settings)
-        group = settings.pop("group", "")
+        group = settings.get("group", "")
         if group not in groups:
             groups[group] = parser.add_argument_group(group)
-        action = groups[group].add_argument(*flags, **settings)
+        action = groups[group].add_argument(*flags, **_as_argparse(settings))
         if not action.option_strings:
             name = f"{action.metavar or action.dest.upper()}{' …' * (action.nargs in ('+', '*'))}"
             names.append(name if action.default is None else f"[{name}]")
@@ -99,7 +95,14 @@ def _add(commands: Any, command: Command) -> Parser:
     return parser
 
 
-def _with_hyphens(word: str) -> str:
-    """An option with hyphens in place of underscores: ``--head_fusion=max`` is ``--head-fusion=max``."""
-    flag, sign, value = word.partition("=")
-    return f"{flag.replace('_', '-')}{sign}{value}" if word.startswith("--") else word
+def _as_argparse(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of an option with functions in place of their names."""
+    named = {name: value for name, value in settings.items() if name != "group"}
+    if "type" in named:
+        named["type"] = TYPES[named["type"]]
+    if "action" in named:
+        named["action"] = ACTIONS.get(named["action"], named["action"])
+    # JSON has no tuples.
+    if isinstance(named.get("metavar"), list):
+        named["metavar"] = tuple(named["metavar"])
+    return named

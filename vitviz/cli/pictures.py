@@ -13,7 +13,7 @@ from typing import Any
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.encoder import analyze
-from vitviz.cli.output import CLOSED, STANDARD, note, print_error, print_json, spelled
+from vitviz.cli.output import STANDARD, note, print_error, print_json, spelled
 from vitviz.errors.kinds import ConfigError, DataError, ImageError, VitvizError
 from vitviz.errors.messages import legible
 from vitviz.images.kinds import FILE_SUFFIXES, left_out, picture_files, why_left_out
@@ -63,9 +63,8 @@ def find_pictures(paths: Sequence[str]) -> list[Picture]:
     """
     if paths.count(STANDARD) > 1:
         raise ConfigError("- is given twice; expected the standard input once")
-    if STANDARD in paths and (sys.stdin in CLOSED or sys.stdin.isatty()):
-        reason = "the standard input is closed" if sys.stdin in CLOSED else "a terminal has no picture"
-        raise ConfigError(f"-: {reason}; expected one from a pipe, such as cat photo.jpg | vitviz …")
+    if STANDARD in paths and sys.stdin.isatty():
+        raise ConfigError("-: a terminal has no picture; expected one from a pipe, such as cat photo.jpg | vitviz …")
     found: dict[str, Path] = {}
     for path in paths:
         if path == STANDARD:
