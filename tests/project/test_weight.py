@@ -14,7 +14,7 @@ MOST = {
     "analysis": 510,
     "attention": 650,
     "attribution": 960,
-    "cli": 840,
+    "cli": 850,
     "datasets": 1260,
     "errors": 260,
     "evaluation": 710,
