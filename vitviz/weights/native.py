@@ -7,9 +7,10 @@ import os
 import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
+from safetensors.torch import save
 
 from vitviz.attention.memory import enough_memory
 from vitviz.errors.arguments import instance, named_arguments
@@ -25,7 +26,6 @@ from vitviz.weights.overrides import check_bytes
 
 FORMAT = "vitviz 1"
 HEADER = ("format", "config", "preprocessing", "labels", "card")
-DTYPE_NAMES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 # Prefix of tensors that earlier versions wrote and none reads: a detector of pictures unlike the training images.
 DETECTOR = "ood_detector."
 
@@ -42,30 +42,10 @@ def save_checkpoint(path: str | os.PathLike[str], model: Model) -> None:
     True
     """
     instance("model", model, Model, "vitviz.load()")
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.network.state_dict().items()}
+    content = save(tensors, metadata_of(model))
     with atomic_write(path) as stream:
-        write_checkpoint(stream, model)
-
-
-def write_checkpoint(stream: BinaryIO, model: Model) -> None:
-    """Write a model to an open file, with extra memory for one tensor only."""
-    metadata, tensors = metadata_of(model), model.network.state_dict()
-    # The safetensors format: https://github.com/huggingface/safetensors, "Format".
-    header: dict[str, Any] = {"__metadata__": metadata}
-    end = 0
-    for name, tensor in tensors.items():
-        start, end = end, end + tensor.nbytes
-        header[name] = {
-            "dtype": DTYPE_NAMES[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [start, end],
-        }
-    header_bytes = json.dumps(header).encode()
-    # Padding aligns memory-mapped tensors like those that torch allocates.
-    header_bytes += b" " * (-(len(header_bytes) + 8) % 64)
-    stream.write(len(header_bytes).to_bytes(8, "little") + header_bytes)
-    for tensor in tensors.values():
-        # A view, without a copy where the tensor is contiguous.
-        stream.write(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        stream.write(content)
 
 
 def metadata_of(model: Model) -> dict[str, str]:
