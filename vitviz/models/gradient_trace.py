@@ -11,7 +11,6 @@ from vitviz.attention.layout import PATCHES, Query, TokenLayout, layer_span
 from vitviz.attention.memory import buffer_view, empty
 from vitviz.attention.precision import precise
 from vitviz.attention.softmax import weights_in_chunks
-from vitviz.errors.kinds import ConfigError
 from vitviz.models.targets import Target
 
 
@@ -37,9 +36,6 @@ class GradientTrace:
             tokens, which it does not read. None if the model pools otherwise.
         biases: ``"head query key"`` of every layer, added to its scaled scores, or None; the head may be 1, shared by
             all. Empty if no layer has a bias.
-
-    Raises:
-        ConfigError: the layers differ in number or shape, or contradict the layout.
     """
 
     queries: tuple[torch.Tensor, ...]
@@ -54,23 +50,6 @@ class GradientTrace:
     score: float
     pooled: torch.Tensor | None = None
     biases: tuple[torch.Tensor | None, ...] = ()
-
-    def __post_init__(self) -> None:
-        fields = (self.queries, self.keys, self.values, self.gradients)
-        lengths = [len(tensors) for tensors in (*fields, self.log_sums)]
-        if len(set(lengths)) != 1 or not self.queries:
-            raise ConfigError(f"gradient trace of {lengths} layers: expected as many of each part")
-        tokens = self.layout.token_count
-        for pair in (fields[:2], fields[2:]):
-            shapes = {tuple(tensor.shape) for tensors in pair for tensor in tensors}
-            if len(shapes) != 1 or next(iter(shapes))[-2] != tokens:
-                expected = f"one, 'head token dim' with {tokens} tokens"
-                raise ConfigError(f"gradient trace of shapes {sorted(shapes)}: expected {expected}")
-        if self.biases and len(self.biases) != len(self.queries):
-            raise ConfigError(f"gradient trace with {len(self.biases)} biases: expected one for each of its layers")
-        if self.pooled is not None and (self.pooled.ndim != 2 or self.pooled.shape[1] != self.layout.token_count):
-            expected = f"'head token' with {self.layout.token_count} tokens"
-            raise ConfigError(f"pooled of shape {tuple(self.pooled.shape)}: expected {expected}")
 
     @property
     def layers(self) -> range:

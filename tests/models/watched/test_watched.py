@@ -66,9 +66,6 @@ def test_a_trace_has_the_weights_of_the_plain_formula(variant: dict[str, Any]) -
     assert torch.equal(logits, encoding.logits) and torch.equal(logits, model.network(pixels))
     for number, trace in enumerate(encoding.traces):
         assert (trace.layers, trace.heads) == (DEPTH, HEADS)
-        known = dict(trace.known_log_sums)
-        assert sorted(known) == list(range(DEPTH)) or {"way", "has_bias", "groups"} & variant.keys()
-        trace.known_log_sums.clear()
         for layer, expected in enumerate(explicit_weights(module, pixels[number : number + 1])):
             expected = in_layout(expected, variant.get("registers", 0))
             close(trace.weights(layer), expected)
@@ -76,9 +73,6 @@ def test_a_trace_has_the_weights_of_the_plain_formula(variant: dict[str, Any]) -
             close(trace.row(layer, "cls"), expected[:, 0])
             close(trace.row(layer, (1, 2)), expected[:, trace.layout.index((1, 2))])
             close(trace.column(layer, (3, 5)), expected[..., trace.layout.index((3, 5))])
-            close(known.get(layer, trace.log_sums(layer)), trace.log_sums(layer))
-    # Rounded queries and keys have other sums.
-    assert model.network.encode(pixels, storage="float16").traces[0].known_log_sums == {}
 
 
 class Encoder(OwnViT):

@@ -26,8 +26,6 @@ class AttentionCall:
         scale: factor of the scores.
         bias: added to the scaled scores, broadcast to ``"window head query key"``; None for no bias.
         output: ``softmax(…) · values``, as the module received it.
-        log_sums: ``"window head query"``, logarithm of the sum of exponentials by which the softmax divided; None if
-            the kernel did not return it.
         number: of the call in its forward pass.
     """
 
@@ -37,7 +35,6 @@ class AttentionCall:
     scale: float
     bias: torch.Tensor | None
     output: torch.Tensor
-    log_sums: torch.Tensor | None = None
     number: int = 0
 
     @property
@@ -59,7 +56,7 @@ class AttentionCall:
             is_shared = tensor is self.bias and (tensor is None or tensor.ndim < self.queries.ndim or len(tensor) == 1)
             return [tensor] * count if tensor is None or is_shared else tensor.chunk(count)
 
-        names = ("queries", "keys", "values", "bias", "output", "log_sums")
+        names = ("queries", "keys", "values", "bias", "output")
         columns = zip(*(parts(getattr(self, name)) for name in names), strict=True)
         return [replace(self, **dict(zip(names, column, strict=True))) for column in columns]
 

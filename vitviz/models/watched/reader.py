@@ -111,8 +111,7 @@ def fused_call(given: Mapping[str, Any], result: Any, rows: slice = slice(None))
     scale = given.get("scale")
     scale = queries.shape[-1] ** -0.5 if scale is None else scale
     keys, values = (repeat_groups(groups, queries.shape[-3]) for groups in (keys, values))
-    log_sums = result[1][..., rows] if bias is None and result[1].ndim == 3 and result[1].numel() else None
-    return AttentionCall(queries[..., rows, :], keys, values, scale, bias, result[0][..., rows, :], log_sums)
+    return AttentionCall(queries[..., rows, :], keys, values, scale, bias, result[0][..., rows, :])
 
 
 def _joined(calls: Sequence[AttentionCall], split: bool) -> AttentionCall:

@@ -40,7 +40,6 @@ class Recording:
     biases: list[torch.Tensor | None] = field(default_factory=list)
     value_norms: list[torch.Tensor] = field(default_factory=list)
     norms: list[torch.Tensor] = field(default_factory=list)
-    log_sums: dict[int, torch.Tensor] = field(default_factory=dict)
     records: tuple[torch.Tensor, torch.Tensor] | None = None
     """Queries and keys of all layers, in one allocation: small blocks between activations would fragment memory."""
 
@@ -63,30 +62,23 @@ class Recording:
             all_queries[layer] *= call.scale / self.scale
         self.biases.append(places.bias(call))
         self.value_norms.append(precise(places.sort(call.values.detach(), has_pad_values=True)).norm(dim=-1))
-        # The kernel's log-sums match the trace only if it stores all keys of the call, unrounded and without bias.
-        is_unrounded = torch.promote_types(keys.dtype, all_keys.dtype) == all_keys.dtype
-        is_exact = self.biases[-1] is None and keys.shape[1] == call.key_count and is_unrounded
-        if call.log_sums is not None and is_exact:
-            self.log_sums[layer] = places.sort(call.log_sums[..., None])[..., 0].clone()
         if self.report is not None:
             self.report(Progress(layer + 1, len(self.verified.calls)))
 
     def trace(self, keep_bytes: int) -> AttentionTrace:
         """The trace of the image, after the forward pass."""
         assert self.records is not None, "there is a layer"
-        bias = joint_bias(self.biases)
         windows = tuple(places.windows for places in self.verified.places)
         return AttentionTrace(
             *self.records,
             self.scale,
             self.layout,
-            bias=bias,
+            bias=joint_bias(self.biases),
             keep_bytes=keep_bytes,
             pooled=self.pooled,
             norms=torch.stack(self.norms) if self.norms else None,
             value_norms=torch.stack(self.value_norms),
             windows=windows if max(windows) > 1 else (),
-            known_log_sums={} if bias is not None else self.log_sums,
         )
 
 
