@@ -87,25 +87,25 @@ def test_names_are_read_in_the_order_of_their_numbers(config: dict[str, Any], pl
     assert read_labels(config, 3) == (ANIMALS, f"{place} in config.json", False)
 
 
-def test_numbers_of_synsets_are_read_as_their_lemmas_and_descriptions_come_first() -> None:
+def test_numbers_of_synsets_are_read_as_their_lemmas() -> None:
     labels, *_ = read_labels({"id2label": {"0": "n02099601", "1": "n99999999", "2": "n01440764"}}, 3)
     assert labels == ("golden retriever", "n99999999", "tench, Tinca tinca")
-    described = {"label_names": ["n02099601"], "label_descriptions": {"n02099601": "retriever"}}
-    assert read_labels(described, 1)[0] == ("retriever",)
 
 
 @pytest.mark.parametrize(
     ("classes", "title"),
     [
-        (3, "3 classes without names: numbered"),
         (1000, "1,000 classes without names: those of ImageNet-1k in the usual order"),
         (21843, "21,843 classes without names: those of ImageNet-21k in Google's order"),
     ],
 )
 def test_without_names_the_number_of_classes_tells_which_imagenet(classes: int, title: str) -> None:
     config = {"id2label": {str(index): f"LABEL_{index}" for index in range(classes)}}
-    names = label_names(classes)
-    assert read_labels(config, classes) == (names or ("class 0", "class 1", "class 2"), title, names is not None)
+    assert read_labels(config, classes) == (label_names(classes), title, True)
+
+
+def test_other_numbers_of_classes_are_numbered() -> None:
+    assert read_labels({}, 3) == (("class 0", "class 1", "class 2"), "3 classes without names: numbered", False)
 
 
 def test_a_thousand_classes_with_names_are_not_imagenet() -> None:
@@ -127,7 +127,6 @@ def test_a_thousand_classes_with_names_are_not_imagenet() -> None:
         ({"label_names": [*ANIMALS, "ox"]}, "label_names has 4 names"),
         ({"label_names": {"0": "cat", "7": "hen"}}, "label_names has 2 names"),
         ({"label_names": ["cat", None, "hen"]}, "label_names: expected a text for every class"),
-        ({"label_names": list(ANIMALS), "label_descriptions": {"cat": 1}}, "label_names: expected a text for every"),
     ],
 )
 def test_names_of_other_classes_are_refused(config: dict[str, Any], message: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import choices
-from vitviz.weights.metadata.labels import dataset_name, label_names, synset_names
+from vitviz.weights.metadata.labels import ORDERS, label_names, synset_names
 
 NUMBERED = "numbered"
 
@@ -44,27 +44,25 @@ def read_labels(
         return tuple(stated), "stated by the user", False
     if classes == 0:
         return (), "no classifier", False
-    beside = _stated_labels(config, classes)
-    names = {} if beside is None else {beside[2]: beside[0]}
-    problems = []
+    names, problems = _stated_labels(config, classes), []
     for path, each in (in_file or {}).items():
-        if not each or not _are_placeholders(each):
-            source = f"{path} of the file"
+        source = f"{path} of the file"
+        if each and _are_placeholders(each):
+            continue
+        if len(each) != classes:
             found = f"has {len(each):,} names" if each else "does not name its classes from 0 on"
-            problems += [f"{source} {found}"] * (len(each) != classes)
-            names[source] = tuple(_readable(each))
+            problems.append(f"{source} {found}")
+        names[source] = _readable(each)
     if not problems and len(set(names.values())) > 1:
         problems = [f"{' and '.join(names)} differ"]
+    numbered = tuple(f"class {index}" for index in range(classes))
     if problems:
-        found = f"{', and '.join(problems)}, where the classifier has {count}"
-        return tuple(f"class {index}" for index in range(classes)), f"{NUMBERED}: {found}", True
-    if names:
-        source, labels = next(iter(names.items()))
-        return labels if beside is None else beside[1], source, False
-    imagenet_names = label_names(classes)
-    if imagenet_names is not None:
-        return imagenet_names, f"{count} without names: those of {dataset_name(classes)}", True
-    return tuple(f"class {index}" for index in range(classes)), f"{count} without names: numbered", False
+        return numbered, f"{NUMBERED}: {', and '.join(problems)}, where the classifier has {count}", True
+    for source, labels in names.items():
+        return labels, source, False
+    if classes in ORDERS:
+        return label_names(classes), f"{count} without names: those of {ORDERS[classes][0]}", True
+    return numbered, f"{count} without names: numbered", False
 
 
 def assumed_names(source: str) -> str:
@@ -108,34 +106,30 @@ def read_probability(config: Mapping[str, Any], classes: int) -> tuple[str, str,
     return function, "one label of several classes", False
 
 
-def _stated_labels(config: Mapping[str, Any], classes: int) -> tuple[tuple[str, ...], tuple[str, ...], str] | None:
-    """The names in ``config.json``, those with its descriptions in place of names, and their place in it; None without.
+def _stated_labels(config: Mapping[str, Any], classes: int) -> dict[str, tuple[str, ...]]:
+    """The names in ``config.json``, by their place in it; none without.
 
     Raises:
         CheckpointError: they are not those of all classes, or one is no text.
     """
     timm = config.get("pretrained_cfg") or {}
-    places = ((config, "label_names"), (timm, "label_names"), (config, "labels"), (config, "id2label"))
-    for section, name in places:
+    for section, name in ((config, "label_names"), (timm, "label_names"), (config, "labels"), (config, "id2label")):
         stated = section.get(name) or {}
         names = dict(enumerate(stated)) if isinstance(stated, list | tuple) else dict(stated)
         if not _are_placeholders(names.values()):
             break
     else:
-        return None
+        return {}
     texts = {int(number): text for number, text in names.items() if str(number).isdecimal()}
     # Only timm's dictionaries may omit classes.
     is_complete = texts.keys() == set(range(classes)) or (name == "label_names" and isinstance(stated, Mapping))
     if not is_complete or len(texts) != len(names) or not texts.keys() <= set(range(classes)):
         expected = f"expected those of the classes 0 to {classes - 1:,}"
         raise CheckpointError(f"config.json: {name} has {len(names):,} names; {expected}")
-    descriptions = config.get("label_descriptions") or timm.get("label_descriptions") or {}
     full = [texts.get(index, f"class {index}") for index in range(classes)]
-    if not all(isinstance(each, str) for each in (*full, *descriptions.values())):
+    if not all(isinstance(each, str) for each in full):
         raise CheckpointError(f"config.json: {name}: expected a text for every class")
-    readable = _readable(full)
-    described = tuple(descriptions.get(text, plain) for text, plain in zip(full, readable, strict=True))
-    return tuple(readable), described, f"{name} in config.json"
+    return {f"{name} in config.json": _readable(full)}
 
 
 def _are_placeholders(names: Collection[Any]) -> bool:
@@ -143,7 +137,7 @@ def _are_placeholders(names: Collection[Any]) -> bool:
     return all(re.fullmatch(r"LABEL_\d+", str(name)) for name in names)
 
 
-def _readable(names: Sequence[str]) -> list[str]:
+def _readable(names: Sequence[str]) -> tuple[str, ...]:
     """The names, with the lemmas of ImageNet's synsets if all are numbers of these."""
     synsets = synset_names() if all(re.fullmatch(r"n\d{8}", name) for name in names) else {}
-    return [synsets.get(name, name) for name in names]
+    return tuple(synsets.get(name, name) for name in names)

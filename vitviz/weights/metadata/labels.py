@@ -22,27 +22,18 @@ ORDERS = {
 
 
 @cache
-def label_names(classes: int) -> tuple[str, ...] | None:
-    """The names of ImageNet's classes, in the order of a classifier of ``classes``; None for an unknown number.
+def label_names(classes: int) -> tuple[str, ...]:
+    """The names of ImageNet's classes, in the order of a classifier of a number of classes in :data:`ORDERS`.
 
     A name is all of the synset's lemmas, as in ``"tench, Tinca tinca"``. Two classes may share one.
 
-    Args:
-        classes: number of classes; known are 1,000, 10,450, 11,221, 11,821, 21,841, 21,842 and 21,843.
     """
-    if classes not in ORDERS:
-        return None
     letter = ORDERS[classes][1]
     rows = _read_rows()
     # All orders sort by the synset's number, but this one has the thousand classes of ImageNet-1k first.
     if letter == "f":
         rows = sorted(rows, key=lambda row: "a" not in row[1])
     return tuple(lemmas for _, letters, lemmas in rows if letter in letters)
-
-
-def dataset_name(classes: int) -> str | None:
-    """The data set whose names :func:`label_names` returns; None for an unknown number of classes."""
-    return ORDERS[classes][0] if classes in ORDERS else None
 
 
 @cache
