@@ -189,6 +189,11 @@ def test_a_bias_without_its_weight_is_no_missing_projection(tmp_path: Path) -> N
         kept.read_from_memory(kept.without(*(key for key in kept.state if key.endswith("to_out.0.weight"))))
 
 
+def test_the_one_key_by_which_a_layout_is_told_is_named(tmp_path: Path) -> None:
+    state = {key: tensor for key, tensor in timm_state().items() if key != "pos_embed"}
+    assert "of the layout 'timm' there is no 'pos_embed'" in refusal(state, tmp_path)
+
+
 def test_layers_with_a_gap_are_refused_at_once(tmp_path: Path) -> None:
     state = timm_state()
     far = {key.replace("blocks.1.", "blocks.3."): tensor for key, tensor in state.items()}

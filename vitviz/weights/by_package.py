@@ -49,7 +49,7 @@ def read_by_package(
         ConfigError: the package's model cannot be watched exactly.
         LimitError: its network takes more memory than is allowed or free.
     """
-    file = open_weights(path)
+    file = open_weights(path, name)
     check_bytes(file.name, (tensor for group in file.groups.values() for tensor in group.values()), stated.max_bytes)
     files, architecture = Beside.of_source(file.path, path)[0], stated.facts.get("architecture")
     refuse_own(stated)
@@ -60,7 +60,7 @@ def read_by_package(
             "alone in a folder, with its configuration"
         )
     built = (
-        build_from_folder(files, file.path.parent, stated.ignore)
+        build_from_folder(files, file.path.parent, name, stated.ignore)
         if architecture is None
         else build_by_name("timm", architecture, file)
     )

@@ -51,21 +51,22 @@ class Built:
     tokenizer: Any = None
 
 
-def build_from_folder(files: Beside, folder: Path, ignore: Sequence[str] = ()) -> Built:
+def build_from_folder(files: Beside, folder: Path, name: str | None = None, ignore: Sequence[str] = ()) -> Built:
     """The model of a folder, by the package that its files name.
 
     Args:
         files: in the folder.
         folder: with the files and the weights.
+        name: in messages; by default that of the folder.
         ignore: patterns of keys that the model of transformers need not have.
 
     Raises:
         CheckpointError: no file names a package, it is not installed, or it cannot open the folder.
     """
-    package = files.package
+    package, name = files.package, name or folder.name
     if package is None:
-        raise CheckpointError(f"{folder.name}: no file in it names a package that could open it")
-    with building(package, f"opening {folder.name}"):
+        raise CheckpointError(f"{name}: no file in it names a package that could open it")
+    with building(package, f"opening {name}"):
         if package == "timm":
             built, stated = _of_timm(f"local-dir:{folder}"), files.config.get("pretrained_cfg") or files.config
             module: Any = built.module
@@ -74,7 +75,9 @@ def build_from_folder(files: Beside, folder: Path, ignore: Sequence[str] = ()) -
                 name: value for name, value in module.pretrained_cfg.items() if name in stated or name not in OF_TIMM
             }
             return built
-        return _of_open_clip(f"local-dir:{folder}") if package == "open_clip" else _of_transformers(folder, ignore)
+        if package == "open_clip":
+            return _of_open_clip(f"local-dir:{folder}")
+        return _of_transformers(folder, name, ignore)
 
 
 def build_by_name(package: str, name: str, file: WeightFile | None = None) -> Built:
@@ -171,22 +174,22 @@ def _of_open_clip(name: str, weights: str | None = None) -> Built:
     return Built(_frozen(model), f"{type(model).__name__} of open_clip {open_clip.__version__}", None, tokenizer)
 
 
-def _of_transformers(folder: Path, ignore: Sequence[str]) -> Built:
+def _of_transformers(folder: Path, name: str, ignore: Sequence[str]) -> Built:
     import transformers
 
-    cls = _model_class(folder)
+    cls = _model_class(folder, name)
     options = {**LOCAL, "weights_only": True, "dtype": torch.float32}
     model, report = cls.from_pretrained(folder, **options, output_loading_info=True)
     for owner in {key.partition("pooler.")[0].rstrip(".") for key in report["missing_keys"] if "pooler." in key}:
         # A pooler without weights in the file would be random.
         model.get_submodule(owner).pooler = None
     if missing := sorted(key for key in report["missing_keys"] if "pooler." not in key):
-        raise CheckpointError(f"{folder.name}: transformers finds no {listing(missing)} for its {cls.__name__}")
+        raise CheckpointError(f"{name}: transformers finds no {listing(missing)} for its {cls.__name__}")
     surplus = sorted(report["unexpected_keys"])
     surplus = [key for key in surplus if not any(fnmatchcase(key, pattern) for pattern in ignore)]
     if surplus:
         raise CheckpointError(
-            f"{folder.name}: keys that transformers' {cls.__name__} does not have: {listing(surplus)}; "
+            f"{name}: keys that transformers' {cls.__name__} does not have: {listing(surplus)}; "
             f"{ignore_argument(surplus, model.state_dict())} leaves them out, where you know that they do not matter"
         )
     if getattr(model.config, "mask_ratio", None):
@@ -235,13 +238,14 @@ def tower_of(model: Any) -> nn.Module:
 def _wrapped(model: Any) -> Any:
     """The model of timm in transformers' wrapper, with the entries of its configuration."""
     inner, config = model.timm_model, model.config
-    stated = {name: value for name in ("label_names", "label_descriptions") if (value := getattr(config, name, None))}
+    names = getattr(config, "label_names", None)
     # As its image processor does, leave entries that the configuration omits to timm's defaults for all models.
-    inner.pretrained_cfg = {**(getattr(config, "pretrained_cfg", None) or inner.pretrained_cfg), **stated}
+    cfg = getattr(config, "pretrained_cfg", None) or inner.pretrained_cfg
+    inner.pretrained_cfg = {**cfg, "label_names": names} if names else cfg
     return inner
 
 
-def _model_class(folder: Path) -> Any:
+def _model_class(folder: Path, title: str) -> Any:
     """The class of transformers in ``config.json``; ``auto_map``, which names code of the folder's own, is not read."""
     import transformers
 
@@ -256,7 +260,7 @@ def _model_class(folder: Path) -> Any:
     is_model = isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel)
     if not is_model or getattr(cls.config_class, "model_type", None) != model_type:
         raise CheckpointError(
-            f"{folder.name}: architectures = {quote(name)} in its config.json: transformers "
+            f"{title}: architectures = {quote(name)} in its config.json: transformers "
             f"{transformers.__version__} has no such model of type {quote(model_type)}"
         )
     return cls

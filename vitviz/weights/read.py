@@ -66,7 +66,7 @@ def read(path: str | os.PathLike[str], stated: Stated = NOTHING, name: str | Non
     snapshots = find_snapshots(source)
     if snapshots is not None:
         return _native_reading(source.name, open_snapshots(snapshots, name, stated.max_bytes), stated)
-    file = open_weights(source)
+    file = open_weights(source, name)
     if file.metadata.get("format", "").startswith(FORMAT.split()[0]):
         return _native_reading(file.name, read_native(file, name, stated.max_bytes), stated)
     files, unread = Beside.of_source(file.path, source)

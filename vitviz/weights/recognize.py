@@ -76,7 +76,6 @@ def recognize(
     checkpoint.record("family", checkpoint.family.title, "its keys" if stated.family is None else STATED_BY_USER)
     if checkpoint.place:
         _record_place(checkpoint, {rival.place for rival in candidates} - {checkpoint.place})
-    _ignore_other_encoders(checkpoint, [rival.prefix for rival in candidates if rival.group == checkpoint.group])
     _assign_keys(checkpoint)
     _check_tensors(checkpoint)
     return checkpoint
@@ -135,18 +134,6 @@ def _record_place(checkpoint: MatchedCheckpoint, rivals: Collection[str]) -> Non
     left_out = f"; {ignore_argument(others, own)} leaves the others out" * ("" not in rivals)
     reason = f"one of several, beside {listing(sorted(rivals))}{left_out}"
     checkpoint.record("encoder", place, reason, assumed=True)
-
-
-def _ignore_other_encoders(checkpoint: MatchedCheckpoint, prefixes: Sequence[str]) -> None:
-    """Ignore keys of other encoders, such as a student beside its teacher or a model beside its average."""
-    own = checkpoint.prefix.split(".")
-    for segments in (prefix.split(".") for prefix in prefixes):
-        fork = next((index for index, pair in enumerate(zip(own, segments, strict=False)) if pair[0] != pair[1]), None)
-        # An encoder that stands inside the other one may be a part of it.
-        if fork is not None and own[fork] and segments[fork]:
-            place = ".".join(segments[: fork + 1])
-            others = [key for key in checkpoint.tensors if key.startswith(f"{place}.")]
-            checkpoint.ignored.update(dict.fromkeys(others, f"of another encoder, {quote(place)}"))
 
 
 def _assign_keys(checkpoint: MatchedCheckpoint) -> None:
@@ -243,6 +230,10 @@ def _refusal(file: WeightFile) -> str:
     others = f"its keys are {listing(keys) if keys else 'no tensors'}" + ", and none speaks of attention" * (
         not attends
     )
+    for family, signature in ((each, wanted) for each in FAMILIES for wanted in each.signatures):
+        lacking = [key for key in signature if not any(each.endswith(key) for each in keys)]
+        if len(lacking) == 1 and len(signature) > 2:
+            others += f", and of the layout {family.name!r} there is no {quote(lacking[0])}"
     what = f"the keys of {kind}" if kind else others
     by_timm = f"architecture={name!r} (timm's own name of it, and timm opens it), or " if name else ""
     lines = (

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import torch
 from vitviz.attention.memory import enough_memory
 from vitviz.attention.precision import Precision, type_of
 from vitviz.errors.arguments import word
-from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, UnknownFamilyError
+from vitviz.errors.kinds import CheckpointError, ConfigError, UnknownFamilyError
 from vitviz.models.devices import usable_device
 from vitviz.progress import DownloadProgress
 from vitviz.system.paths import user_path
@@ -45,16 +44,6 @@ class Place:
     origin: Origin | None = None
     card: Mapping[str, str] = field(default_factory=dict)
 
-    @contextmanager
-    def errors(self) -> Iterator[None]:
-        """Name the checkpoint in errors: the folder of a download is named by a commit, which means nothing."""
-        try:
-            yield
-        except (CheckpointError, ConfigError, LimitError) as error:
-            if self.origin is None:
-                raise
-            raise type(error)(str(error).replace(self.path.name, str(self.name))) from None
-
 
 # No gradient passes through weights that were made in inference mode.
 @torch.inference_mode(False)
@@ -81,8 +70,7 @@ def read_source(
         reading = read_by_name(package, named, stated, target_device, report)
     else:
         place = _find(source, report)
-        with place.errors():
-            reading = _read_with_engine(place, stated, engine, target_device, report)
+        reading = _read_with_engine(place, stated, engine, target_device, report)
         origin, card = place.origin or reading.model.origin, {**place.card, **reading.model.card}
         reading = replace(reading, model=replace(reading.model, origin=origin, card=card))
     model = reading.model

@@ -121,7 +121,7 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[tu
             f"{model.name}: nothing to verify against: no file beside it names a package; expected a folder with "
             "timm's or transformers' config.json"
         )
-    built, config = build_from_folder(files, model.origin.folder), model.network.config
+    built, config = build_from_folder(files, model.origin.folder, model.name), model.network.config
     trained, photo = (config.image_height, config.image_width), open_image(image)
     theirs = _prepares(built, files.package, model)
     prepared = [

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.conversion.canonical import MatchedCheckpoint, OpenFact
 
-SEVERAL_LAYERS = "a classifier of several layers: what lies between them is not in the file"
-SURROUNDING = "a classifier of the module around the encoder: what it reads of it is not in the file"
 # Module names of classifiers, which come after the encoder.
 NAMES = (
     *("head", "heads", "classifier", "fc", "mlp_head", "cls_head", "class_head", "classification_head"),
@@ -19,39 +16,30 @@ NAMES = (
 
 
 def find_head(checkpoint: MatchedCheckpoint, surplus: Sequence[str], ancestors: Sequence[str]) -> list[str]:
-    """Match a classifier that does not have the keys of its family, or ignore it with a reason; returns the other keys.
+    """Match a classifier that does not have the keys of its family; returns the other keys.
 
     A single linear map, as in ``Sequential(Dropout(), Linear())``, is a classifier. Several layers are not, since the
     file does not tell what lies between them. Nor does it tell what a module around an encoder of transformers reads.
 
     Args:
-        checkpoint: whose matched and ignored keys are extended.
+        checkpoint: whose matched keys are extended.
         surplus: keys that its family does not have.
         ancestors: the encoder's prefix and all shorter ones.
     """
     names = {f"{ancestor}{name}.": name for ancestor in ancestors for name in NAMES}
-    heads = {place: [key for key in checkpoint.tensors if key.startswith(place)] for place in names}
-    place = next((each for each, keys in heads.items() if keys and set(keys) <= set(surplus)), None)
-    if place is None or checkpoint.has("classifier.weight"):
+    place = next((each for each in names if any(key.startswith(each) for key in surplus)), None)
+    if place is None or checkpoint.has("classifier.weight") or checkpoint.family.model_types:
         return list(surplus)
-    name, keys = names[place], heads[place]
-    matrices = [key for key in keys if key.endswith("weight") and len(checkpoint.tensors[key].shape) == 2]
-    is_linear = len(matrices) == 1 and {*keys} <= {matrices[0], matrices[0].removesuffix("weight") + "bias"}
-    is_own = any(key.split(".")[0] == name for key in checkpoint.family.keys_of("classifier.weight"))
-    if checkpoint.family.model_types and not is_own:
-        reason = SURROUNDING
-    elif is_linear and re.fullmatch(r"(\w+\.){0,2}weight", matrices[0].removeprefix(place)):
-        reason = ""
-    else:
-        reason = SEVERAL_LAYERS
-    if reason:
-        checkpoint.ignored.update(dict.fromkeys(keys, reason))
-        checkpoint.record("classifier", "left out", reason, assumed=True)
-    else:
-        checkpoint.keys.update({f"classifier.{key.rpartition('.')[2]}": key for key in keys})
-        checkpoint.has_outer_classifier = not is_own
-        source = f"the one linear map under this name, as if it read what is pooled; ignore=['{place}*'] if not"
-        checkpoint.record("classifier", matrices[0], source, assumed=True)
+    keys = {key: tensor for key, tensor in checkpoint.tensors.items() if key.startswith(place)}
+    parts = {key.rpartition(".")[2]: key for key in keys}
+    is_linear = len(parts) == len(keys) and {"weight"} <= parts.keys() <= {"weight", "bias"}
+    if not is_linear or keys[parts["weight"]].ndim != 2:
+        return list(surplus)
+    checkpoint.keys.update({f"classifier.{part}": key for part, key in parts.items()})
+    own = checkpoint.family.keys_of("classifier.weight")
+    checkpoint.has_outer_classifier = not any(key.split(".")[0] == names[place] for key in own)
+    source = f"the one linear map under this name, as if it read what is pooled; ignore=['{place}*'] if not"
+    checkpoint.record("classifier", parts["weight"], source, assumed=True)
     return [key for key in surplus if key not in keys]
 
 

@@ -26,17 +26,18 @@ from vitviz.weights.formats.tensors import EXPECTED, WeightFile, refuse
 from vitviz.weights.formats.torch_files import open_torch
 
 
-def open_weights(path: str | os.PathLike[str]) -> WeightFile:
+def open_weights(path: str | os.PathLike[str], name: str | None = None) -> WeightFile:
     """List the tensors in a checkpoint.
 
     Args:
         path: a safetensors file, a file of ``torch.save`` in its present or its legacy format, an npz file, each
             recognised by its content, or the index of a sharded checkpoint; or a folder with one of these.
+        name: in messages; by default that of the file or folder.
 
     Raises:
         CheckpointError: there is no such file, it is none of these, or it is damaged.
     """
-    source, name = user_path(path), plain(os.path.basename(os.path.abspath(path)) or "/")
+    source, name = user_path(path), name or plain(os.path.basename(os.path.abspath(path)) or "/")
     return replace(_open(_find_weights(source, name) if source.is_dir() else source), name=name)
 
 
