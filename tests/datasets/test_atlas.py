@@ -197,10 +197,7 @@ def test_what_there_is_no_atlas_of_is_one_sentence(
         check_refusals(ConfigError, {r".*pip install 'duckdb>=1.1'": lambda: read_atlas(results)})
     run = json.loads((results / "run.json").read_text())
     (results / "run.json").write_text(json.dumps({**run, "schema": 99}))
-    check_refusals(ConfigError, {".*rows of schema 99; this version reads 5 or 6": lambda: read_atlas(results)})
-    # The rows of the version before have what an atlas takes.
-    (results / "run.json").write_text(json.dumps({**run, "schema": 5}))
-    assert read_atlas(results).heads.keys() == atlas.heads.keys()
+    check_refusals(ConfigError, {".*rows of schema 99; this version reads 6": lambda: read_atlas(results)})
     (results / "run.json").write_text(json.dumps(run))
     min((results / "parts").iterdir()).write_bytes(b"damaged")
     check_refusals(DataError, {r".*part-000000\.parquet: damaged": lambda: read_atlas(results)})

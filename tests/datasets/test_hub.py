@@ -49,11 +49,6 @@ def test_a_split_gives_its_pictures_with_keys_of_their_own(folder: Path) -> None
     assert reader_of(source).streams
 
 
-def test_the_only_split_need_not_be_named(folder: Path) -> None:
-    next((folder / "data").glob("test*")).unlink()
-    assert len(list(read_items(f"hf:datasets/{folder}"))) == COUNT
-
-
 def test_a_batch_reads_it(folder: Path, make_model: Callable[..., Model], tmp_path: Path) -> None:
     summary = run_batch(BatchRequest(make_model()), read_items(f"hf:datasets/{folder}:train"), tmp_path / "out")
     assert (summary.analysed, summary.failed) == (COUNT, 0)
@@ -64,8 +59,8 @@ def test_a_batch_reads_it(folder: Path, make_model: Callable[..., Model], tmp_pa
 @pytest.mark.parametrize(
     ("ending", "column", "words"),
     [
-        ("", "image", r"2 splits; expected hf:datasets/.*:SPLIT with one of '(train|test)' or '(train|test)'"),
-        (":valid", "image", "no split 'valid'; expected "),
+        ("", "image", "no split is named; expected hf:datasets/OWNER/NAME:SPLIT"),
+        (":valid", "image", r"cannot be read \(.*valid.*train"),
         (":train", "photo", "no column 'photo'; expected --column with one of 'image' or 'label'"),
         (":train", "label", "train#0: int found; expected the bytes or the path of a picture"),
         ("-of-nobody:train", "image", "cannot be read "),

@@ -1,13 +1,11 @@
-"""The files in a tar or ZIP archive, as if it were unpacked: links lead to files, and the last file of a name counts.
+"""The files in a tar or ZIP archive: links of a tar archive lead to its files, and the last file of a name counts.
 
 They are never written to disk, so their names can do no harm.
 """
 
 from __future__ import annotations
 
-import os
 import posixpath
-import stat
 import tarfile
 import zipfile
 import zlib
@@ -39,9 +37,10 @@ def archive_files(source: str) -> Iterator[tuple[str, bytes, str]]:
     try:
         with zipfile.ZipFile(source) if is_zip else tarfile.open(source) as archive:
             entries = entries_of(archive)
-            names = _names_by_member(entries)
-            reason = "a link to nothing in the archive, or back to its own folder"
-            yield from ((name, b"", reason) for name in names.pop(None, ()))
+            names = defaultdict[Any, list[str]](list)
+            for name in entries:
+                names[_file_of(name, entries)].append(name)
+            yield from ((name, b"", "a link to no file in the archive") for name in names.pop(None, ()))
             # Each content is read once, since a compressed archive would be read from its beginning for another time.
             for member in [each for each in dict.fromkeys(entries.values()) if each in names]:
                 content, why = read(archive, member)
@@ -51,15 +50,27 @@ def archive_files(source: str) -> Iterator[tuple[str, bytes, str]]:
 
 
 def _tar_entries(archive: Any) -> dict[str, Any]:
+    """The member of each name, or the name to which its symbolic link leads; None for a hard link to nothing."""
     entries = dict[str, Any]()
     for member in archive:
-        name, target = posixpath.normpath(member.name), posixpath.normpath(member.linkname)
-        # A hard link without its file leads to nothing.
-        entry = entries.get(target, f"/{target}") if member.islnk() else member
+        name = posixpath.normpath(member.name)
+        entry = entries.get(posixpath.normpath(member.linkname)) if member.islnk() else member
         entries.pop(name, None)
-        if not member.isdir():
-            entries[name] = member.linkname if member.issym() else entry
+        if member.issym():
+            entries[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname))
+        elif not member.isdir():
+            entries[name] = entry
     return entries
+
+
+def _file_of(name: str, entries: Mapping[str, Any]) -> Any:
+    """The member that a name leads to, through links; None for none."""
+    for _ in range(MAX_LINKS):
+        entry = entries.get(name)
+        if not isinstance(entry, str):
+            return entry
+        name = entry
+    return None
 
 
 def _untar(archive: Any, member: tarfile.TarInfo) -> tuple[bytes, str]:
@@ -75,8 +86,7 @@ def _zip_entries(archive: Any) -> dict[str, Any]:
         with suppress(UnicodeError):
             name = name if member.flag_bits & ZIP_UTF8 else name.encode("cp437").decode()
         if not member.is_dir():
-            is_link = stat.S_ISLNK(member.external_attr >> 16)
-            entries[posixpath.normpath(name)] = os.fsdecode(_unzip(archive, member)[0]) if is_link else member
+            entries[posixpath.normpath(name)] = member
     return entries
 
 
@@ -86,37 +96,3 @@ def _unzip(archive: Any, member: zipfile.ZipInfo) -> tuple[bytes, str]:
         return (archive.read(member), "") if member.file_size <= MAX_FILE_BYTES else (b"", "larger than 1 GiB")
     except (RuntimeError, zipfile.BadZipFile, zlib.error):
         return b"", "encrypted" if member.flag_bits & ZIP_ENCRYPTED else "damaged, or compressed in a rare way"
-
-
-def _names_by_member(entries: Mapping[str, Any]) -> dict[Any, list[str]]:
-    """The names of all files, also through symbolic links, by the members with their contents; None for dead links.
-
-    Args:
-        entries: the member of each name, or the target of its symbolic link.
-    """
-    folders, names = defaultdict[str, dict[str, None]](dict), defaultdict[Any, list[str]](list)
-    for name in entries:
-        while name != posixpath.dirname(name):
-            folders[posixpath.dirname(name)][name] = None
-            name = posixpath.dirname(name)
-
-    def real(path: str, links: int = 0) -> str:
-        parent, name = posixpath.split(path)
-        path = posixpath.join(real(parent, links), name) if name else path
-        target = entries.get(path)
-        if not isinstance(target, str) or links == MAX_LINKS:
-            return path
-        target = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
-        return real(target if target != "." else "", links + 1)
-
-    def search(name: str, path: str, above: frozenset[str]) -> None:
-        path = real(path)
-        member, is_searched = entries.get(path), path in folders and path not in above
-        for child in folders[path] if is_searched else ():
-            search(posixpath.join(name, posixpath.basename(child)), child, above | {path})
-        if member is not None or not is_searched:
-            names[None if isinstance(member, str) else member].append(name)
-
-    for root in [folder for folder in folders if folder == posixpath.dirname(folder)]:
-        search(root, root, frozenset())
-    return names

@@ -18,7 +18,7 @@ import numpy as np
 
 from vitviz.datasets.arrow import arrow
 from vitviz.datasets.output import PARTS_FOLDER, part_paths, read_request
-from vitviz.datasets.request import READABLE_SCHEMAS
+from vitviz.datasets.request import SCHEMA_VERSION
 from vitviz.datasets.rows import THUMBNAIL
 from vitviz.errors.extras import optional
 from vitviz.errors.kinds import ConfigError, DataError
@@ -122,9 +122,8 @@ def read_atlas(results: str | os.PathLike[str], memory_bytes: int = MEMORY_BYTES
     """
     results = user_path(results)
     request = read_request(results)
-    if request["schema"] not in READABLE_SCHEMAS:
-        legal = " or ".join(map(str, READABLE_SCHEMAS))
-        raise ConfigError(f"{results}: rows of schema {request['schema']}; this version reads {legal}")
+    if request["schema"] != SCHEMA_VERSION:
+        raise ConfigError(f"{results}: rows of schema {request['schema']}; this version reads {SCHEMA_VERSION}")
     fields = _fields(results)
     with _database(results, memory_bytes) as select:
         [(pictures, failed)] = select("SELECT count(*) FILTER (error IS NULL), count(error) FROM rows")

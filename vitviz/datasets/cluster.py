@@ -218,22 +218,15 @@ def _actors(ray: Any, cluster: Cluster, spare: int = 0) -> int:
         ConfigError: the cluster has no room for one worker, or no spare cores beside the requested workers.
     """
     resources = ray.cluster_resources()
-    cores = int(resources.get("CPU", 0))
-    if cluster.actors is not None:
-        busy = cluster.actors * cluster.cpus
-        if spare and busy + spare > cores:
-            raise ConfigError(
-                f"actors = {cluster.actors}: of {cores} cores in the cluster they take {busy}, and reading and "
-                f"writing need {spare}; expected fewer actors, or a cluster of {busy + spare} cores"
-            )
-        return cluster.actors
+    cores, gpus = int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
     room = (cores - spare) // cluster.cpus
-    if cluster.gpus:
-        room = min(room, int(resources.get("GPU", 0)) // cluster.gpus)
-    if room < 1:
-        supply = f"{resources.get('CPU', 0):g} cores and {resources.get('GPU', 0):g} GPUs in the cluster"
-        demand = f"{cluster.cpus + spare} cores" + f" and {cluster.gpus} GPU" * bool(cluster.gpus)
-        raise ConfigError(f"{supply}: expected {demand} for each worker, or actors= where more machines will come")
+    if cluster.actors is not None and (not spare or cluster.actors <= room):
+        return cluster.actors
+    room = min(room, gpus) if cluster.gpus else room
+    if cluster.actors is not None or room < 1:
+        demand = f"{cluster.cpus} cores" + " and a GPU" * cluster.gpus
+        others = f", and {spare} for reading and writing" * bool(spare)
+        raise ConfigError(f"{cores} cores and {gpus} GPUs in the cluster: expected {demand} for each worker{others}")
     return room
 
 

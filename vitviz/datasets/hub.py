@@ -20,7 +20,7 @@ def hub_cells(source: str, column: str, label: str) -> Iterator[tuple[str, Any, 
     Rows are downloaded one after another as they are read. No code of a data set runs.
 
     Args:
-        source: as :data:`SOURCE_FORMAT`; the split may be left out if there is only one.
+        source: as :data:`SOURCE_FORMAT`.
         column: the column with the pictures.
         label: the column with their classes, if there is one.
 
@@ -30,17 +30,11 @@ def hub_cells(source: str, column: str, label: str) -> Iterator[tuple[str, Any, 
     """
     with optional("a data set of the hub"):
         import datasets
-    name, sign, split = source.removeprefix(HUB_PREFIX).rpartition(":")
-    if not sign:
-        name, split = split, ""
+    name, _, split = source.removeprefix(HUB_PREFIX).rpartition(":")
+    if not name:
+        raise DataError(f"{source}: no split is named; expected {SOURCE_FORMAT}")
     try:
-        splits = datasets.load_dataset(name, streaming=True)
-        if not split and len(splits) == 1:
-            split = next(iter(splits))
-        if split not in splits:
-            problem = f"no split {split!r}" if split else f"{len(splits)} splits"
-            raise DataError(f"{source}: {problem}; expected {HUB_PREFIX}{name}:SPLIT with one of {choices(splits)}")
-        rows = splits[split]
+        rows = datasets.load_dataset(name, split=split, streaming=True)
         if rows.features is None:
             rows = rows._resolve_features()
         if column not in rows.features:

@@ -94,13 +94,11 @@ class OutputFolder:
         pa, parquet = arrow()
         for path in part_paths(self.path):
             try:
-                errors = parquet.read_table(path, columns=["error"]).column(0)
-                if errors.null_count == 0:
-                    path.unlink()
-                elif errors.null_count < len(errors):
-                    rows = parquet.read_table(path).filter(errors.is_null())
+                rows = parquet.read_table(path)
+                whole = rows.filter(rows["error"].is_null())
+                if len(whole) < len(rows):
                     with atomic_write(path) as file:
-                        parquet.write_table(rows, file, compression=COMPRESSION)
+                        parquet.write_table(whole, file, compression=COMPRESSION)
             except (pa.ArrowException, OSError) as error:
                 raise ConfigError(f"{path}: damaged ({error}); remove it to have its pictures again") from None
 

@@ -32,8 +32,6 @@ from vitviz.visualization.regions import NO_SHARE_OF_SIGNED, checked_box
 from vitviz.weights import Model
 
 SCHEMA_VERSION = 6
-READABLE_SCHEMAS = (5, SCHEMA_VERSION)
-"""Those of which an atlas can be made; 5 has two columns more."""
 PREDICTION_COUNT, EXAMPLE = 5, "vitviz.MapRequest('rollout')"
 
 
