@@ -29,7 +29,8 @@ TEXTS = {
     "LAYERS": "this model has layers 0 to 2 (or -3 to -1 from the end)",
     "HEADS": "expected a number from 0 to 3, 'mean', 'max' or 'min'",
     "TARGETS": "expected a label or a number to 4: 'cat', 'dog', 'crane', 'owl, night bird' or 'frog'",
-    "COLORMAPS": "expected 'inferno', 'viridis', 'magma', 'cividis', 'gray' or 'turbo'",
+    "COLORMAPS": "expected 'inferno', 'viridis', 'magma', 'cividis', 'gray' or 'turbo', or one of matplotlib's own as "
+    "an object, such as matplotlib.colormaps['jet']",
     "ROLLOUT": (
         "expected 'head_fusion', 'discard_ratio', 'residual_weight', 'start_layer', 'end_layer', 'reference', "
         "'exclude' or 'query'"
@@ -72,7 +73,7 @@ MethodError: direction 'rows': expected 'row' or 'column'; did you mean 'row'?
 >>> heatmap.overlay("Viridis")
 MethodError: colormap 'Viridis': $COLORMAPS; did you mean 'viridis'?
 >>> Style("jet")
-MethodError: colormap 'jet': $COLORMAPS; matplotlib's own goes in as an object: matplotlib.colormaps['jet']
+MethodError: colormap 'jet': $COLORMAPS
 >>> Style(colourmap="viridis")
 MethodError: Style has no parameter 'colourmap': expected 'colormap', 'opacity', 'smooth', 'grid', 'low', 'high',
     'fade', 'drain', 'scale' or 'percentiles'; did you mean 'colormap'?
@@ -223,10 +224,9 @@ ConfigError: model: a VisionTransformer found; expected a Model, such as vitviz.
 >>> vitviz.evaluation.comparison.compare(heatmap)
 ConfigError: analysis: a Heatmap found; expected an Analysis, such as vitviz.analyze(image, model) gives
 >>> vitviz.evaluation.compare(analysis, analysis)
-MethodError: compare: two analyses found; expected one, whose methods are compared; b.rollout() - a.rollout() is a
-    difference of maps
+ConfigError: parameters: an Analysis found; expected a dict, such as {'rollout': {'discard_ratio': 0.9}} gives
 >>> vitviz.evaluation.compare(analysis, ["rollout"])
-MethodError: parameters: ['rollout'] found; expected those of methods, such as {'rollout': {'discard_ratio': 0.9}}
+ConfigError: parameters: ['rollout'] found; expected a dict, such as {'rollout': {'discard_ratio': 0.9}} gives
 >>> heatmap.overlay(cmap="viridis")
 MethodError: no parameter 'cmap': it is one of a style; expected style=vitviz.Style(colormap='viridis')
 >>> heatmap.overlay(alpha=3)

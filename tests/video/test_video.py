@@ -175,13 +175,13 @@ def test_the_caption_of_a_clip_says_how_many_frames_each_class_has(
     counts = Counter(each.predictions(1)[0].label for each in analyses)
     assert len(counts) > 1
     classes = ", ".join(f"{label} in {count}" for label, count in counts.most_common())
-    assert said.startswith(f"{analyses[0].map('relevance').description} (frame 0). ")
-    assert f"Each is about its own most probable class: {classes} of {len(COLOURS)} frames. One scale" in said
+    assert said.startswith(f"{analyses[0].map('relevance').description} (frame 0; each is about its own most ")
+    assert f"most probable class: {classes} of {len(COLOURS)} frames). One scale" in said
     # As many as there is room for, and how many more.
     monkeypatch.setattr(render, "MAX_CLASSES", 1)
-    (label, count), rest = counts.most_common(1)[0], len(COLOURS) - counts.most_common(1)[0][1]
+    label, count = counts.most_common(1)[0]
     said = render_video(video_request(model, "relevance"), coloured, tmp_path / "out.mp4").caption
-    assert f"class: {label} in {count}, {len(counts) - 1} others in {rest} of {len(COLOURS)} frames." in said
+    assert f"class: {label} in {count} and {len(counts) - 1} more of {len(COLOURS)} frames)." in said
     # About one class, or about none, there is nothing to tell apart.
     one = render_video(
         video_request(model, "relevance", parameters={"target": "class 2"}), coloured, tmp_path / "out.mp4"

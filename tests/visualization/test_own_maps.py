@@ -57,8 +57,8 @@ def test_an_array_covers_the_whole_picture(array: Any) -> None:
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.arange(9.0), r"array of shape \(9,\): expected finite numbers 'row column', such as array.reshape\(3, 3\)"),
-        (np.zeros((1, 2, 3)), r"array of shape \(1, 2, 3\): expected .*, such as array\[0\]"),
+        (np.arange(9.0), r"array of shape \(9,\): expected finite numbers 'row column'$"),
+        (np.zeros((1, 2, 3)), r"array of shape \(1, 2, 3\): expected finite"),
         (np.zeros((0, 3)), r"array of shape \(0, 3\): expected"),
         ([[1.0], [2.0, 3.0]], "array: .* found; expected finite numbers"),
         (torch.eye(2).to_sparse(), "array: sparse_coo Tensor .* found; expected finite numbers"),
@@ -102,8 +102,7 @@ def test_maps_are_added_and_scaled_with_the_numbers_of_their_values() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [lambda a: a * a, lambda a: a / 0, lambda a: a * True, lambda a: 1 - a, lambda a: 1 / a, lambda a: a**2,
-     lambda a: a > 0.5, lambda a: 1 + a],
+    [lambda a: a * a, lambda a: a / 0, lambda a: a * True, lambda a: 1 + a],
 )  # fmt: skip
 def test_other_arithmetic_says_where_the_numbers_are(wrong: Callable[[Heatmap], Any]) -> None:
     with pytest.raises(MethodError, match=r"heatmap.values are its numbers"):

@@ -12,7 +12,6 @@ from vitviz.attribution import METHODS
 from vitviz.attribution.methods import MethodName
 from vitviz.errors.arguments import instance, named_arguments, word, words
 from vitviz.errors.kinds import MethodError
-from vitviz.errors.messages import describe
 from vitviz.evaluation.randomization import method_names, randomized_analysis, rank_correlation
 from vitviz.metrics.faithfulness import METRIC_NAMES, METRICS, RANDOM, RANDOM_ORDERS, MetricName, ends, images_needed
 from vitviz.models.targets import Target, TargetChoice, as_target, effect_score, resolve_target
@@ -85,7 +84,7 @@ class Comparison:
 @named_arguments(MethodError)
 def compare(
     analysis: Analysis,
-    parameters: Mapping[str, Mapping[str, Any]] | None = None,
+    parameters: dict[str, dict[str, Any]] | None = None,
     target: TargetChoice = None,
     metrics: Iterable[MetricName] = METRIC_NAMES,
     seed: int = 0,
@@ -114,7 +113,7 @@ def compare(
         QueryError: the model has no such layer, head or token.
     """
     instance("analysis", analysis, Analysis, "vitviz.analyze(image, model)")
-    _check_parameters(parameters)
+    instance("parameters", parameters or {}, dict, "{'rollout': {'discard_ratio': 0.9}}")
     model, pixels = analysis.model, analysis.prepared.pixels
     config = model.network.config
     class_or_target = resolve_target(target, analysis.logits, model.labels)
@@ -182,12 +181,3 @@ def _shares(heatmap: Heatmap) -> Heatmap:
     total = float(token_map.values.sum())
     shares = token_map.values / total if total > 0 else token_map.values
     return replace(heatmap, token_map=replace(token_map, values=shares, prefix={}, quantity=SHARE, domain=(0.0, 1.0)))
-
-
-def _check_parameters(parameters: object) -> None:
-    if isinstance(parameters, Analysis):
-        expected = "expected one, whose methods are compared"
-        raise MethodError(f"compare: two analyses found; {expected}; b.rollout() - a.rollout() is a difference of maps")
-    if parameters is not None and not isinstance(parameters, Mapping):
-        example = "{'rollout': {'discard_ratio': 0.9}}"
-        raise MethodError(f"parameters: {describe(parameters)} found; expected those of methods, such as {example}")

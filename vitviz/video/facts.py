@@ -42,21 +42,12 @@ class ClipLimits:
         nbytes: of the file.
         frames: of the clip.
         seconds: of its duration, after which a longer one is cut; None for any.
-
-    Raises:
-        ConfigError: one of them is not above zero.
     """
 
     pixels: int = 4096 * 2304
     nbytes: int = 2**36
     frames: int = 1_000_000
     seconds: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("pixels", "nbytes", "frames"):
-            integer(name, getattr(self, name), 1)
-        if self.seconds is not None:
-            number("seconds", self.seconds, lambda value: value > 0, "a number above 0, or None", ConfigError)
 
 
 DEFAULT_LIMITS = ClipLimits()

@@ -28,6 +28,7 @@ from vitviz.datasets.rows import blank_result
 from vitviz.datasets.work import fitting_batch_size
 from vitviz.errors.arguments import integer, number
 from vitviz.errors.kinds import ConfigError, ImageError
+from vitviz.errors.messages import several
 from vitviz.images.geometry import Geometry
 from vitviz.images.preprocessing import Fit, PreparedImage
 from vitviz.progress import Progress
@@ -329,13 +330,11 @@ class FramePainter:
         descriptions, counts = self.maps.descriptions, Counter(self.maps.targets).most_common()
         if len(set(descriptions)) == 1:
             return f"{descriptions[0]}. {self.note}"
-        if len(counts) == 1:
-            return f"{descriptions[0]} (frame 0; the captions of the frames differ). {self.note}"
-        classes = [f"{label} in {count:,}" for label, count in counts[:MAX_CLASSES]]
-        others = sum(count for _, count in counts[MAX_CLASSES:])
-        classes += [f"{len(counts) - MAX_CLASSES:,} others in {others:,}"] * bool(others)
-        own = f"Each is about its own most probable class: {', '.join(classes)} of {len(descriptions):,} frames."
-        return f"{descriptions[0]} (frame 0). {own} {self.note}"
+        differences = "the captions of the frames differ"
+        if len(counts) > 1:
+            classes = several([f"{label} in {count:,}" for label, count in counts], MAX_CLASSES)
+            differences = f"each is about its own most probable class: {classes} of {len(descriptions):,} frames"
+        return f"{descriptions[0]} (frame 0; {differences}). {self.note}"
 
     def draw(self, frame: int, image: Image.Image) -> Image.Image:
         """A drawn frame, RGB; all frames have the same even width and height.

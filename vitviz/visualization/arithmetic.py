@@ -17,11 +17,6 @@ from vitviz.images.geometry import Geometry
 Own = TypeVar("Own", bound="Arithmetic")
 
 NUMBERS = "heatmap.values are its numbers, and vitviz.Heatmap.of(values, image) is a map of others"
-# The signs of operators that a map has not, by the names of their methods.
-REFUSED = {
-    "rsub": "-", "rtruediv": "/", "pow": "**", "floordiv": "//", "mod": "%", "matmul": "@",
-    "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-}  # fmt: skip
 
 
 class Arithmetic:
@@ -80,18 +75,6 @@ class Arithmetic:
         low, high = self.token_map.domain
         domain = max(low, -high, 0.0), max(-low, high)
         return _changed(self, abs, f"absolute {self.token_map.quantity}", "absolute value of ({})", domain, False)
-
-
-def _refusing(sign: str) -> Callable[[Any, object], Any]:
-    def refuse(self: Any, other: object) -> Any:
-        legal = "expected +, - or abs() of heatmaps, or * or / by a number"
-        raise MethodError(f"{sign} of a heatmap and {describe(other)}: {legal}; {NUMBERS}")
-
-    return refuse
-
-
-for _name, _sign in REFUSED.items():
-    setattr(Arithmetic, f"__{_name}__", _refusing(_sign))
 
 
 def _factor(value: object, words: str) -> float:

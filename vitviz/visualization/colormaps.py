@@ -33,13 +33,10 @@ def check_colormap(colormap: object) -> None:
     if is_object(colormap):
         _check_opaque(colormap)
         return
-    advice = did_you_mean(colormap, COLORMAPS)
-    if isinstance(colormap, str) and not advice:
-        import matplotlib
-
-        if colormap in matplotlib.colormaps:
-            advice = f"; matplotlib's own goes in as an object: matplotlib.colormaps[{colormap!r}]"
-    raise MethodError(f"colormap {describe(colormap)}: expected {choices(COLORMAPS)}{advice}")
+    expected = (
+        f"expected {choices(COLORMAPS)}, or one of matplotlib's own as an object, such as matplotlib.colormaps['jet']"
+    )
+    raise MethodError(f"colormap {describe(colormap)}: {expected}{did_you_mean(colormap, COLORMAPS)}")
 
 
 def is_object(colormap: object) -> bool:

@@ -41,20 +41,12 @@ def map_of(array: Any) -> TokenMap:
     except (TypeError, ValueError):
         raise MethodError(f"array: {describe(array)} found; {expected}") from None
     if values.ndim != 2 or not values.numel():
-        raise MethodError(f"array of shape {tuple(values.shape)}: {expected}{_reshaped(values)}")
+        raise MethodError(f"array of shape {tuple(values.shape)}: {expected}")
     try:
         signed = bool((values < 0).any())
         return TokenMap(values, {}, "value", "Values of an array", (-math.inf if signed else 0.0, math.inf), signed)
     except ConfigError:
         raise MethodError(f"array of shape {tuple(values.shape)}: not all values are finite; {expected}") from None
-
-
-def _reshaped(values: torch.Tensor) -> str:
-    """How a row of patches becomes a square, or a stack of one map that map; empty otherwise."""
-    side = math.isqrt(values.numel())
-    if values.ndim == 1 and side > 0 and side**2 == values.numel():
-        return f", such as array.reshape({side}, {side})"
-    return ", such as array[0]" if values.ndim == 3 else ""
 
 
 def whole_picture(image: ImageSource, shape: Sequence[int]) -> tuple[Image.Image, Geometry]:
