@@ -1,8 +1,7 @@
-"""Large tensors without the cost of their first touch.
+"""Memory for large inputs: what runs out of it, tensors that are filled later, and what is given back.
 
-The operating system clears fresh memory page by page when it is first written, which can take as long as the
-computation itself. So this module allocates large blocks in huge pages and reuses them. The C library also leaves free
-holes between the activations of a large input; they add half of its size, so they go back to the system now and then.
+The C library leaves free holes between the activations of a large input; they add half of its size, so they go back to
+the system now and then.
 """
 
 from __future__ import annotations
@@ -11,18 +10,15 @@ import ctypes
 import errno
 import math
 import sys
-import threading
-import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import numpy as np
 import torch
 
 from vitviz.errors.kinds import LimitError
 
-BLOCK_BYTES = 2 * 2**20
-IDLE_BYTES = 256 * 2**20
+# Of an activation whose holes are given back.
+LARGE_BYTES = 2 * 2**20
 TOKEN_BLOCK = 256
 
 # Messages of torch and the C++ library. On a CPU, torch raises no error type of its own for a failed allocation.
@@ -57,50 +53,6 @@ def enough_memory(task: str, smaller: str = "resolution") -> Iterator[None]:
         raise LimitError(f"{task}: this machine has not enough memory free; choose a smaller {smaller}") from None
 
 
-class _Lease(np.ndarray):
-    """A block in use; it returns to the pool when the last tensor on it is freed."""
-
-
-class BlockPool:
-    """Free blocks of memory for reuse. Thread-safe.
-
-    Args:
-        idle_bytes: the most bytes of free blocks that the pool holds; it drops the oldest first.
-    """
-
-    def __init__(self, idle_bytes: int) -> None:
-        self.idle_bytes = idle_bytes
-        self._idle: dict[int, np.ndarray] = {}
-        # Reentrant: the garbage collector may return a block while this thread requests one.
-        self._lock = threading.RLock()
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes in free blocks."""
-        with self._lock:
-            return sum(block.nbytes for block in list(self._idle.values()))
-
-    def take(self, nbytes: int) -> np.ndarray:
-        """A block of at least this many bytes, uninitialised."""
-        size = math.ceil(nbytes / BLOCK_BYTES) * BLOCK_BYTES
-        with self._lock:
-            key = next((key for key, block in list(self._idle.items()) if block.nbytes == size), None)
-            block = None if key is None else self._idle.pop(key, None)
-            if block is None:
-                # NumPy requests huge pages from Linux; torch does not.
-                block = np.empty(size, np.uint8)
-        lease = block.view(_Lease)
-        weakref.finalize(lease, self._return, block).atexit = False
-        return lease
-
-    def _return(self, block: np.ndarray) -> None:
-        with self._lock:
-            self._idle[id(block)] = block
-            while self.nbytes > self.idle_bytes:
-                self._idle.pop(next(iter(self._idle), 0), None)
-
-
-_pool = BlockPool(IDLE_BYTES)
 # Only glibc has malloc_trim; other C libraries do not need it or offer no such call.
 _trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
@@ -108,11 +60,8 @@ _trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linu
 # A part of a module may run in inference mode, whose tensors the rest could not write to.
 @torch.inference_mode(False)
 def empty(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
-    """An uninitialised, contiguous tensor with the device and type of ``like``; a large one reuses memory."""
-    nbytes = math.prod(shape) * like.itemsize
-    if not like.is_cpu or nbytes < BLOCK_BYTES:
-        return like.new_empty(shape)
-    return torch.from_numpy(_pool.take(nbytes)[:nbytes]).view(like.dtype).view(shape)
+    """An uninitialised, contiguous tensor with the device and type of ``like``."""
+    return like.new_empty(shape)
 
 
 def empty_record(shape: tuple[int, ...], like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -141,7 +90,7 @@ def trim_heap(activation: torch.Tensor, layer: int = 0, depth: int = 1) -> None:
     """
     if layer not in (depth // 2, 3 * depth // 4):
         return
-    if activation.is_cpu and activation.nbytes >= BLOCK_BYTES:
+    if activation.is_cpu and activation.nbytes >= LARGE_BYTES:
         release_free_memory()
 
 
