@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -12,12 +12,8 @@ from tests.support import traces
 from tests.support.attention import without_lowest
 from tests.support.pairs import every_pair
 from vitviz import AttentionTrace, TokenLayout
-from vitviz.attention import softmax
 from vitviz.attention.softmax import HEAD_FUSIONS
-from vitviz.attention.trace import Chunks
-from vitviz.attribution import threshold as discard
-from vitviz.attribution.threshold import discard_in_chunks as kept_of_matrix
-from vitviz.attribution.threshold import discard_without_waiting, matrix_threshold
+from vitviz.attribution.threshold import discard
 
 Make = Callable[[], torch.Tensor]
 
@@ -31,23 +27,6 @@ def without_lowest_as_vit_explain(matrix: torch.Tensor, count: int) -> torch.Ten
     indices = indices[indices != 0]
     flat[0, indices] = 0
     return flat.view(matrix.shape)
-
-
-def split(matrix: torch.Tensor, rows: int) -> Iterator[tuple[slice, torch.Tensor]]:
-    for start in range(0, len(matrix), rows):
-        tokens = slice(start, min(start + rows, len(matrix)))
-        yield tokens, matrix[tokens]
-
-
-def joined(chunks: Iterator[tuple[slice, torch.Tensor]], rows: int) -> torch.Tensor:
-    """Chunks as one matrix; they must be in reading order and leave nothing out."""
-    joined_chunks, start = [], 0
-    for tokens, chunk in chunks:
-        assert tokens.start == start and len(chunk) == tokens.stop - start
-        joined_chunks.append(chunk.clone())
-        start = tokens.stop
-    assert start == rows
-    return torch.cat(joined_chunks)
 
 
 MATRICES: dict[str, Make] = {
@@ -72,47 +51,49 @@ def counts(entries: int) -> list[int]:
     )
 
 
+def kept(matrix: torch.Tensor, count: int, *options: bool) -> torch.Tensor:
+    """What is left of a matrix, or of several, without this many entries of each."""
+    [(rows, remaining)] = discard(matrix, (count + 0.5) / matrix.flatten(-2).shape[-1], *options)
+    assert rows == slice(0, matrix.shape[-2])
+    return remaining
+
+
 @pytest.mark.parametrize("name", MATRICES)
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-@pytest.mark.parametrize("rows", [2, 13])
-def test_the_threshold_is_that_of_a_full_sort(name: str, dtype: torch.dtype, rows: int) -> None:
+def test_the_entries_that_go_are_those_of_a_full_sort(name: str, dtype: torch.dtype) -> None:
     matrix = MATRICES[name]().to(dtype)
     before = matrix.clone()
-    for count in counts(matrix.numel()):
-        expected = without_lowest(matrix, count)
-        threshold = matrix_threshold(matrix, count)
-        assert torch.equal(joined(threshold.apply(split(matrix, rows)), len(matrix)), expected)
-        assert torch.equal(discard_without_waiting(matrix, count), expected)
+    for count in [0, *counts(matrix.numel())]:
+        expected = without_lowest(matrix, count) if count else matrix
+        assert torch.equal(kept(matrix, count), expected)
+        # As on a graphics card.
+        assert torch.equal(kept(torch.stack([matrix, matrix]), count), torch.stack([expected, expected]))
         # Fused matrices are cached, so they must not change.
         assert torch.equal(matrix, before)
 
 
 @pytest.mark.parametrize("count", [1, 1000, 45_000, 89_999, 90_000])
-def test_the_threshold_of_many_entries_is_the_last_that_goes(count: int) -> None:
+def test_of_many_entries_as_many_go_as_are_asked_for(count: int) -> None:
     matrix = torch.rand(300, 300)
-    assert matrix_threshold(matrix, count).value == float(matrix.flatten().sort().values[count - 1])
+    assert torch.equal(kept(matrix, count), without_lowest(matrix, count))
 
 
-def test_a_graphics_card_discards_from_each_matrix_and_spares_the_first_entry() -> None:
+def test_the_first_entry_of_each_of_several_is_spared() -> None:
     torch.manual_seed(0)
     matrices = torch.rand(3, 6, 6).round(decimals=1)
     matrices[:, 0, 0] = 0.01
     for count in (1, 18, 35):
-        found = discard_without_waiting(matrices, count)
-        assert torch.equal(found, torch.stack([without_lowest(matrix, count) for matrix in matrices]))
-        spared = discard_without_waiting(matrices, count, as_topk=True, keep_cls_to_cls=True)
+        spared = kept(matrices, count, True, True)
         assert (spared[:, 0, 0] == matrices[:, 0, 0]).all()
         assert ((spared == 0).sum((-1, -2)) >= count - 1).all()
-    assert torch.equal(discard_without_waiting(matrices, 0), matrices)
 
 
 # Traces.
 
 
-def discard_in_chunks(
-    trace: AttentionTrace, layer: int, fusion: str, ratio: float, as_vit_explain: bool = False
-) -> Chunks:
-    return kept_of_matrix(trace.fused(layer, fusion), ratio, as_vit_explain, as_vit_explain)
+def of_layer(trace: AttentionTrace, layer: int, fusion: str, ratio: float, as_vit_explain: bool) -> torch.Tensor:
+    [(_, remaining)] = discard(trace.fused(layer, fusion), ratio, as_vit_explain, as_vit_explain)
+    return remaining
 
 
 LAYOUT = TokenLayout(("cls", "register 1"), 3, 4)
@@ -137,14 +118,6 @@ every_trace = pytest.mark.parametrize("make", TRACES.values(), ids=TRACES)
 RATIOS = (1 / TOKENS**2, 0.3, 0.5, 0.9, 0.999)
 
 
-@pytest.fixture
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three query tokens at a time, of a trace as of a matrix."""
-    monkeypatch.setattr(softmax, "CHUNK_BYTES", 3 * 3 * TOKENS * 8)
-    monkeypatch.setattr(discard, "CHUNK_BYTES", 4 * 3 * TOKENS * 8)
-
-
-@pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("reference", [without_lowest, without_lowest_as_vit_explain])
 @every_pair(make=TRACES, fusion=list(HEAD_FUSIONS), ratio=RATIOS, dtype=TYPES)
 def test_the_entries_of_a_layer_that_go_are_those_of_a_full_sort_or_of_topk(
@@ -154,12 +127,11 @@ def test_the_entries_of_a_layer_that_go_are_those_of_a_full_sort_or_of_topk(
     for layer in range(2):
         matrix = trace.fused(layer, fusion)
         expected = reference(matrix, int(TOKENS**2 * ratio))
-        assert torch.equal(joined(discard_in_chunks(trace, layer, fusion, ratio, as_vit_explain), TOKENS), expected)
+        assert torch.equal(of_layer(trace, layer, fusion, ratio, as_vit_explain), expected)
         # vit-explain spares the first entry.
         assert not as_vit_explain or expected[0, 0] == matrix[0, 0] > 0
 
 
-@pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("as_vit_explain", [False, True])
 @every_trace
 def test_a_matrix_that_is_kept_is_not_changed(make: Make, as_vit_explain: bool) -> None:
@@ -167,6 +139,6 @@ def test_a_matrix_that_is_kept_is_not_changed(make: Make, as_vit_explain: bool) 
     trace = AttentionTrace(plain.queries, plain.keys, 1.0, LAYOUT, keep_bytes=10**6)
     cached = trace.fused(0, "max")
     before = cached.clone()
-    found = joined(discard_in_chunks(trace, 0, "max", 0.9, as_vit_explain), TOKENS)
-    assert torch.equal(found, joined(discard_in_chunks(plain, 0, "max", 0.9, as_vit_explain), TOKENS))
+    found = of_layer(trace, 0, "max", 0.9, as_vit_explain)
+    assert torch.equal(found, of_layer(plain, 0, "max", 0.9, as_vit_explain))
     assert trace.fused(0, "max") is cached and torch.equal(cached, before)

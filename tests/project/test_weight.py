@@ -13,7 +13,7 @@ from tests.support.example import ROOT
 MOST = {
     "analysis": 510,
     "attention": 630,
-    "attribution": 960,
+    "attribution": 930,
     "cli": 850,
     "datasets": 1230,
     "errors": 260,

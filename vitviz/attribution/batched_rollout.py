@@ -17,7 +17,7 @@ from vitviz.attention.trace import AttentionTrace, Chunks
 from vitviz.attribution.exclusion import Exclude
 from vitviz.attribution.propagation import VIT_EXPLAIN, Reference, Step, normalising_step, propagate
 from vitviz.attribution.rollout import RolloutSetup, has_normalised_rows
-from vitviz.attribution.threshold import discard_without_waiting
+from vitviz.attribution.threshold import discard
 
 
 def rollouts(
@@ -76,8 +76,7 @@ def _mixing_step(trace: AttentionTrace, setup: RolloutSetup) -> Step:
 
 def _normalising_step(trace: AttentionTrace, setup: RolloutSetup) -> Step:
     options, fuse, heads = setup.options, HEAD_FUSIONS[setup.head_fusion], setup.trace.heads
-    is_vit_explain, tokens = options.reference == VIT_EXPLAIN, trace.layout.token_count
-    count = int(tokens**2 * options.discard_ratio)
+    is_vit_explain = options.reference == VIT_EXPLAIN
 
     def matrices(layer: int, active_rows: slice) -> Chunks:
         chunks = trace.weights_in_chunks(layer, options.rows(active_rows))
@@ -85,6 +84,6 @@ def _normalising_step(trace: AttentionTrace, setup: RolloutSetup) -> Step:
         if not options.discards:
             return fused
         whole = torch.cat([chunk for _, chunk in fused], 1)
-        return [(slice(0, tokens), discard_without_waiting(whole, count, is_vit_explain, is_vit_explain))]
+        return discard(whole, options.discard_ratio, is_vit_explain, is_vit_explain)
 
     return normalising_step(matrices, options)

@@ -26,7 +26,7 @@ from vitviz.attribution.propagation import (
     start_row,
     start_rows,
 )
-from vitviz.attribution.threshold import discard_in_chunks
+from vitviz.attribution.threshold import discard
 from vitviz.errors.arguments import instance
 from vitviz.models.gradients import GradientTrace
 
@@ -71,7 +71,7 @@ def gradient_rollout(
             return _steps(gradients, layer, options.rows(active_rows))
         matrix = torch.cat([chunk for _, chunk in _steps(gradients, layer)])
         # Most ties are entries that are zero already, so which of them topk discards does not matter.
-        return discard_in_chunks(matrix, options.discard_ratio, as_topk=options.reference == VIT_EXPLAIN)
+        return discard(matrix, options.discard_ratio, as_topk=options.reference == VIT_EXPLAIN)
 
     pooled = pooling_start(gradients.pooled, query, layers, options.depth)
     query = gradients.default_query if query is None else query

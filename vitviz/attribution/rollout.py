@@ -29,7 +29,7 @@ from vitviz.attribution.propagation import (
     start_row,
     start_rows,
 )
-from vitviz.attribution.threshold import discard_in_chunks
+from vitviz.attribution.threshold import discard
 from vitviz.errors.arguments import word
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import describe
@@ -205,8 +205,7 @@ def _steps(trace: AttentionTrace, head_fusion: HeadFusion, options: RolloutOptio
     def matrix(layer: int, active_rows: slice) -> Chunks:
         if not options.discards:
             return trace.fused_in_chunks(layer, head_fusion, options.rows(active_rows))
-        fused = trace.fused(layer, head_fusion)
-        return discard_in_chunks(fused, options.discard_ratio, is_vit_explain, is_vit_explain)
+        return discard(trace.fused(layer, head_fusion), options.discard_ratio, is_vit_explain, is_vit_explain)
 
     return normalising_step(matrix, options)
 
