@@ -267,10 +267,13 @@ def test_a_folder_of_something_else_is_left_alone(
     check_refusals(ConfigError, {".*no results of a batch there": again(asked(model))})
 
 
+def test_what_is_requested_twice_is_computed_once(model: Model) -> None:
+    twice = asked(model, maps=(MapRequest("rollout"),) * 2, probes=("token_norms",) * 2)
+    assert (len(twice.maps), twice.probes) == (1, ("token_norms",))
+
+
 def test_a_wrong_request_is_one_sentence_before_any_row(model: Model, photos: Path, tmp_path: Path) -> None:
     wrong: list[tuple[type[VitvizError], Callable[[], BatchRequest], str]] = [
-        (ConfigError, lambda: asked(model, maps=(MapRequest("rollout"),) * 2), "requested twice"),
-        (ConfigError, lambda: asked(model, probes=("token_norms",) * 2), "requested twice"),
         (MethodError, lambda: asked(model, probes=("norms",)), "norms"),
         (MethodError, lambda: asked(model, probes=("patch_filters",)), "the same for every picture; see vitviz probe"),
         (MethodError, lambda: asked(model, maps=(MapRequest("rolout"),)), "did you mean"),

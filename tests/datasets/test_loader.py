@@ -133,7 +133,6 @@ def test_what_is_no_batch_of_pictures_is_one_sentence(
     ((_, analyses),) = analyze_loader([pictures], model)
     calls = {
         "analyze_loader: a Model found first": lambda: analyze_loader(model, [pixels]),
-        "keys: 1 for 5 analyses; expected one for each": lambda: rows_of(analyses, BatchRequest(model), ["a"]),
         ".*expected those by the model of the request": lambda: rows_of(analyses, BatchRequest(make_model())),
     }
     check_refusals(ConfigError, calls)

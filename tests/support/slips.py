@@ -166,8 +166,6 @@ MethodError: percentiles = (98, 2): expected two numbers from 0 to 100, the lowe
 MethodError: low = 2 and high = 1: expected finite numbers, low at most high
 >>> Style(low="0")
 MethodError: low = '0' and high = None: expected finite numbers, low at most high
->>> heatmap.save(3)
-ImageError: path: 3 found; expected the path of a picture to write
 >>> vitviz.analyze(photo, model, resolution=(224, 224))
 ConfigError: resolution = (224, 224): expected one number, the shorter side in pixels: a multiple of the patch's 4
     pixels: 16 or 20

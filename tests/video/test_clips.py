@@ -320,7 +320,7 @@ def test_a_file_that_is_no_clip_is_one_sentence(opener: Opener, tmp_path: Path) 
             written.start_encoding()
     for name, words in (
         ("sound.mp4", "only audio in it, no moving pictures"),
-        ("empty.mp4", "an empty file"),
+        ("empty.mp4", "no clip, or one that is cut short"),
         ("text.mp4", "no clip, or one that is cut short"),
         ("picture.mp4", "a kind of file that is not read"),
         ("folder.mp4", "a folder"),

@@ -215,12 +215,9 @@ def test_own_axes_get_the_map_its_grid_mark_and_colour_bar() -> None:
     assert heatmap.figure(ax=subfigure.subplots()) is figure
 
 
-def test_what_are_no_axes_is_refused() -> None:
-    heatmap, axes = Heatmap.of(VALUES, PICTURE), Figure().subplots(1, 2)
-    with pytest.raises(MethodError, match=r"ax: ndarray .* found; expected one of matplotlib's Axes"):
-        heatmap.figure(ax=axes)
+def test_a_mark_on_a_missing_patch_is_refused_in_own_axes() -> None:
     with pytest.raises(QueryError, match=r"mark \(5, 5\): this map has patches \(0, 0\) to \(1, 2\)"):
-        heatmap.figure(mark=(5, 5), ax=axes[0])
+        Heatmap.of(VALUES, PICTURE).figure(mark=(5, 5), ax=Figure().subplots())
 
 
 # Vectors.

@@ -71,7 +71,7 @@ def run(
     # Check the source before the model is loaded, so that a wrong path fails fast.
     items = read_items(source, column)
     # The gallery sorts by these probes.
-    probes = [*probes, *(name for name in GALLERY_PROBES if gallery and name not in probes)]
+    probes = [*probes, *(GALLERY_PROBES if gallery else ())]
     model = load_with_bar(**load_options, device=local_device)
     request = BatchRequest(
         model,

@@ -12,13 +12,14 @@ from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
+import torch
 from matplotlib.figure import Figure
 
 from vitviz.datasets.atlas import CONFIDENCE, Atlas, MeanMap, Means
 from vitviz.errors.kinds import ConfigError
 from vitviz.evaluation.head_picture import draw_heads
 from vitviz.evaluation.probes import PROBES
-from vitviz.evaluation.probes.pictures import cells_of
+from vitviz.evaluation.probes.pictures import cells_of, maps_figure
 from vitviz.system.atomic import atomic_write
 from vitviz.system.jsonable import jsonable
 from vitviz.visualization.drawing import OwnFigure, own_settings
@@ -66,7 +67,8 @@ def _figures(atlas: Atlas) -> Iterator[tuple[str, Figure]]:
     for name, means in atlas.heads.items():
         yield name, _heads(means)
     for name, means in atlas.pairs.items():
-        yield name, _pairs(means)
+        layers = [f"layer {layer}" for layer in range(len(means.mean))]
+        yield name, maps_figure(torch.from_numpy(means.mean), layers, means.unit)
     for name, mean_map in atlas.maps.items():
         by_class = atlas.classes.get(name, {})
         mean_maps = {f"all {mean_map.count:,}": mean_map}
@@ -80,17 +82,6 @@ def _heads(means: Means) -> Figure:
     errors = np.nan_to_num([means.mean - means.low, means.high - means.mean])
     draw_heads(axes, means.mean, errors, means.unit)
     axes.legend(title="head", fontsize=7, title_fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
-    return figure
-
-
-def _pairs(means: Means) -> Figure:
-    figure, panels = cells_of(len(means.mean), columns=MAPS_PER_ROW, inches=CELL_INCHES)
-    highest = float(np.nanmax(means.mean)) or 1.0
-    for layer, (axes, values) in enumerate(zip(panels, means.mean, strict=True)):
-        image = axes.imshow(values, "viridis", vmin=0, vmax=highest)
-        axes.set(title=f"layer {layer}", xticks=range(len(values)), yticks=range(len(values)))
-        axes.set_axis_on()
-    figure.colorbar(image, ax=panels, label=means.unit, shrink=0.7)
     return figure
 
 

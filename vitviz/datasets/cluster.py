@@ -26,7 +26,6 @@ from vitviz.datasets.work import WORKERS, BatchSettings, RowComputer, Unprocesse
 from vitviz.errors.arguments import instance, integer
 from vitviz.errors.extras import optional
 from vitviz.errors.kinds import ConfigError, DataError, VitvizError
-from vitviz.errors.messages import choices
 from vitviz.images.sources import COLUMN
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class Cluster:
         device: of each worker: ``"cpu"``, or ``"cuda"`` for a GPU to itself.
 
     Raises:
-        ConfigError: a number is not whole, or below 1, or the device names a certain GPU.
+        ConfigError: a number is not whole, or below 1.
     """
 
     address: str | None = None
@@ -70,13 +69,11 @@ class Cluster:
         if self.actors is not None:
             integer("actors", self.actors, 1)
         integer("cpus", self.cpus, 1)
-        if ":" in self.device:
-            raise ConfigError(f"device {self.device!r}: Ray gives every worker a GPU of its own; expected 'cuda'")
 
     @property
     def gpus(self) -> int:
         """GPUs of each worker."""
-        return int(self.device == "cuda")
+        return int(self.device.startswith("cuda"))
 
 
 class RayRows:
@@ -158,16 +155,12 @@ def analyze_dataset(
         pictures that are arrays, which have no file.
 
     Raises:
-        ConfigError: Ray is not installed, the data set has no such column, a number is out of range, or the workers
-            would leave no core for reading and writing.
+        ConfigError: Ray is not installed, a number is out of range, or the workers would leave no core for reading and
+            writing.
         MethodError, QueryError: the model does not support the request.
     """
     ray = ray_data()
     instance("request", request, BatchRequest, "vitviz.datasets.BatchRequest(…)")
-    names = dataset.columns() or []
-    for name, argument in ((column, "column"), (key, "key")):
-        if name not in names:
-            raise ConfigError(f"{argument} = {name!r}: the data set has no such column; expected {choices(names)}")
     settings = BatchSettings(request, Path(), batch_size, workers=workers)
     cluster = cluster or Cluster()
     # The tasks that read and write the data set need a core: without a spare one they would wait for ever.

@@ -97,13 +97,11 @@ def rows_of(
         One row a picture. ``sha256`` is None: files are not read again.
 
     Raises:
-        ConfigError: an analysis is by another model, or there are not as many keys.
+        ConfigError: an analysis is by another model.
     """
     instance("request", request, BatchRequest, "vitviz.datasets.BatchRequest(…)")
     if keys is None:
         keys = [str(analysis.source) for analysis in analyses]
-    if len(keys) != len(analyses):
-        raise ConfigError(f"keys: {len(keys)} for {len(analyses)} analyses; expected one for each")
     stray = next((each.model for each in analyses if each.model is not request.model), None)
     if stray is not None:
         raise ConfigError(f"analyses: by {stray!r}; expected those by the model of the request, {request.model!r}")

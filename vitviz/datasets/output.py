@@ -58,11 +58,6 @@ class OutputFolder:
                 stream.write(json.dumps(request, indent=1, ensure_ascii=False).encode(errors="backslashreplace"))
             return
         old, new = read_request(self.path), json.loads(json.dumps(request))
-        if old["schema"] != new["schema"]:
-            raise ConfigError(
-                f"{self.path}: rows of schema {old['schema']}, of another version of vitviz; this one writes "
-                f"{new['schema']}; expected another folder"
-            )
         differences = [name for name in new if old.get(name) != new[name]]
         if differences:
             raise ConfigError(

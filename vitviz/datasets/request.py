@@ -19,7 +19,6 @@ from vitviz.datasets.masks import mask_of
 from vitviz.datasets.true_classes import class_names
 from vitviz.errors.arguments import instance, named_fields, word
 from vitviz.errors.kinds import ConfigError, MethodError
-from vitviz.errors.messages import listing
 from vitviz.evaluation.probes import PROBES
 from vitviz.features import Kind
 from vitviz.images.callable_preprocessing import SAMPLE, CallablePreprocessing
@@ -97,7 +96,7 @@ class BatchRequest:
 
     Args:
         model: as :func:`vitviz.load` gives it.
-        maps: of every picture, without duplicates.
+        maps: of every picture, each once.
         probes: names in :data:`vitviz.evaluation.probes.PROBES`, computed with their defaults for every picture.
         fit, resolution, value_range, color_profile: as :func:`vitviz.analyze` takes them.
         masks: a folder with a mask of each picture, which has the picture's name with any ending of a picture, as
@@ -106,7 +105,7 @@ class BatchRequest:
         features: the vectors of every picture, in half precision; none by default.
 
     Raises:
-        ConfigError: a map or probe is repeated, the range or the choice of the profile is invalid, there is no such
+        ConfigError: the range or the choice of the profile is invalid, there is no such
             folder of masks, the box is none, or ``model`` is not a :class:`vitviz.Model`.
         MethodError: there is no such probe, it needs no picture, the model does not support a map or probe, or a map
             is signed beside masks or a box.
@@ -131,7 +130,9 @@ class BatchRequest:
         object.__setattr__(self, "value_range", checked_range(self.value_range))
         config = self.encoder().model.network.config
         maps = self.maps if isinstance(self.maps, list | tuple) else [self.maps]
-        object.__setattr__(self, "maps", tuple(instance("maps", each, MapRequest, EXAMPLE) for each in maps))
+        by_name = {instance("maps", each, MapRequest, EXAMPLE).name: each for each in maps}
+        object.__setattr__(self, "maps", tuple(by_name.values()))
+        object.__setattr__(self, "probes", tuple(dict.fromkeys(self.probes)))
         if self.box is not None:
             object.__setattr__(self, "box", checked_box(self.box))
         if self.masks is not None:
@@ -143,10 +144,6 @@ class BatchRequest:
                 raise ConfigError(
                     f"masks: {missing(self.masks, '; expected one with a mask of each picture', 'folder')}"
                 )
-        for names in ([each.name for each in self.maps], list(self.probes)):
-            duplicates = sorted({name for name in names if names.count(name) > 1})
-            if duplicates:
-                raise ConfigError(f"{listing(duplicates)}: requested twice; expected every map and probe once")
         for map_request in self.maps:
             refusal = METHODS[map_request.method].refusal(config)
             if refusal is not None:

@@ -169,8 +169,8 @@ def _name_of(source: object) -> str:
     return Path(path).name or repr(str(path)) if is_path else "the image"
 
 
-def opened_file(source: object, name: str) -> BinaryIO:
-    """The open file of a path or of bytes.
+def opened_file(source: object, name: str, expected: str = EXPECTED) -> BinaryIO:
+    """The open file of a path or of bytes; ``expected`` ends the message about what is none.
 
     Raises:
         ImageError: there is no such file.
@@ -187,15 +187,15 @@ def opened_file(source: object, name: str) -> BinaryIO:
     # Reading a pipe would block, and a device has no end.
     is_other = os.path.exists(source) and not (os.path.isfile(source) or os.path.isdir(source))
     if is_other or not os.fspath(source):
-        raise ImageError(f"{name}: {'a pipe, a socket or a device' if is_other else 'an empty path'}; {EXPECTED}")
+        raise ImageError(f"{name}: {'a pipe, a socket or a device' if is_other else 'an empty path'}; {expected}")
     try:
         return open(source, "rb")
     except (OSError, ValueError) as error:
-        reason = f"cannot be read ({getattr(error, 'strerror', None) or error}); {EXPECTED}"
+        reason = f"cannot be read ({getattr(error, 'strerror', None) or error}); {expected}"
         if isinstance(error, FileNotFoundError):
-            reason = missing(source, f"; {EXPECTED}")
+            reason = missing(source, f"; {expected}")
         elif isinstance(error, IsADirectoryError):
-            reason = f"a folder; {EXPECTED}; of its pictures, vitviz.analyze_batch({pictures_of(source)}, model)"
+            reason = f"a folder; {expected}; of its pictures, vitviz.analyze_batch({pictures_of(source)}, model)"
         raise ImageError(f"{name}: {reason}") from None
 
 

@@ -13,7 +13,7 @@ import torch
 
 from vitviz.attention.precision import without_autocast
 from vitviz.errors.arguments import integer, pairs
-from vitviz.errors.kinds import ConfigError, ImageError, MethodError, QueryError
+from vitviz.errors.kinds import ImageError, MethodError, QueryError
 from vitviz.models.network import Network
 from vitviz.models.pooling import Output
 from vitviz.models.targets import ClassProbability, Target, effect_score
@@ -81,17 +81,15 @@ def switched_off(
         the remaining patches, ``"patch width"``.
 
     Raises:
-        ImageError: as :meth:`vitviz.VisionTransformer.forward`, or there are several images.
+        ConfigError: the sides of the image are no multiples of the patch, or too large.
+        ImageError: there are several images.
         QueryError: the model has no such head or patch, or no patch remains.
         MethodError: the model is a watched module that also reads patches outside attention.
     """
     if len(pixels) != 1:
         raise ImageError(f"{len(pixels)} images: expected one, '1 channel height width'")
     config = network.config
-    try:
-        layout = config.layout(*pixels.shape[-2:])
-    except ConfigError as error:
-        raise ImageError(str(error)) from None
+    layout = config.layout(*pixels.shape[-2:])
     mask = torch.ones(config.depth, config.heads, dtype=torch.float32, device=network.device)
     for number, head in pairs("heads", heads, "layer and head", QueryError):
         if not (0 <= number < config.depth and 0 <= head < config.heads):

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from einops import rearrange, repeat
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Fill = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -61,38 +57,22 @@ def imputed(pixels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     imputation. The means depend on each other and solve one sparse linear system. The noise is the same for the same
     pixels.
     """
-    from scipy.sparse import csc_array
+    from scipy.sparse import diags_array, eye_array, kron
     from scipy.sparse.linalg import splu
 
-    is_masked = mask.cpu().numpy()
+    is_masked = mask.flatten().cpu().numpy()
     if not is_masked.any():
         return pixels
     if is_masked.all():
         return torch.zeros_like(pixels)
-    channels = pixels.shape[0]
-    original = rearrange(pixels.double().cpu(), "channel height width -> height width channel").numpy()
-    number: NDArray[np.intp] = np.full(is_masked.shape, -1)
-    rows, columns = np.nonzero(is_masked)
-    number[is_masked] = np.arange(len(rows))
-    weights, constants = np.zeros(len(rows)), np.zeros((len(rows), channels))
-    entries: list[tuple[NDArray[np.intp], NDArray[np.intp], float]] = []
-    for down in (-1, 0, 1):
-        for across in (-1, 0, 1):
-            if down == across == 0:
-                continue
-            weight = CORNER_WEIGHT if down and across else SIDE_WEIGHT
-            row, column = rows + down, columns + across
-            inside = (row >= 0) & (row < is_masked.shape[0]) & (column >= 0) & (column < is_masked.shape[1])
-            equations, row, column = np.nonzero(inside)[0], row[inside], column[inside]
-            weights[equations] += weight
-            unknown = is_masked[row, column]
-            entries.append((equations[unknown], number[row[unknown], column[unknown]], -weight))
-            constants[equations[~unknown]] += weight * original[row[~unknown], column[~unknown]]
-    matrix_rows = np.concatenate([equations for equations, _, _ in entries] + [np.arange(len(rows))])
-    matrix_columns = np.concatenate([unknowns for _, unknowns, _ in entries] + [np.arange(len(rows))])
-    values = np.concatenate([np.full(len(equations), weight) for equations, _, weight in entries] + [weights])
-    means = splu(csc_array((values, (matrix_rows, matrix_columns)), shape=(len(rows),) * 2)).solve(constants)
-    result = original.copy()
-    result[is_masked] = means + np.random.default_rng(0).normal(0, NOISE_SIGMA, original.shape)[is_masked]
-    image = rearrange(torch.from_numpy(result), "height width channel -> channel height width")
+    height, width = mask.shape
+    down, across = (diags_array((1.0, 1.0), offsets=(-1, 1), shape=(side, side)) for side in (height, width))
+    sides = kron(down, eye_array(width)) + kron(eye_array(height), across)
+    weights = (SIDE_WEIGHT * sides + CORNER_WEIGHT * kron(down, across)).tocsr()[is_masked]
+    values = rearrange(pixels.double().cpu(), "channel height width -> (height width) channel").numpy().copy()
+    # A pixel times the sum of its weights is the sum of its weighted neighbours.
+    system = diags_array(weights.sum(1)) - weights[:, is_masked]
+    means = splu(system.tocsc()).solve(weights[:, ~is_masked] @ values[~is_masked])
+    values[is_masked] = means + np.random.default_rng(0).normal(0, NOISE_SIGMA, values.shape)[is_masked]
+    image = rearrange(torch.from_numpy(values), "(height width) channel -> channel height width", height=height)
     return image.to(pixels)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import os
 import shlex
-import stat
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
@@ -26,7 +25,8 @@ from vitviz.images.code_points import UNSPECIFIED, CodePoints
 from vitviz.images.colours import COLOR_PROFILES, ColorProfile, conversion_of_points
 from vitviz.images.image_facts import ImageFacts
 from vitviz.images.kinds import start_of
-from vitviz.system.paths import missing, user_path
+from vitviz.images.opening import opened_file
+from vitviz.system.paths import user_path
 from vitviz.video.facts import (
     DEFAULT_LIMITS,
     OPEN_OPTIONS,
@@ -54,7 +54,6 @@ SIGNATURES = (
 # The first bytes of the packets of a transport stream, and of one of a camcorder, which numbers them.
 PACKETS, SYNC = (slice(0, 565, 188), slice(4, 581, 192)), b"GGGG"
 STILL_BRANDS = (b"ftypavif", b"ftypavis", b"ftypheic", b"ftypheix", b"ftypmif1", b"ftypmsf1")
-MIN_SIDE = 2
 # Some programs give frames that follow each other at once one time, rounded.
 SAME_TICKS = TICKS_PER_SECOND // 1000
 # A decoder may wait for some packets, or for the first frame that needs no other. Hidden frames take time: a clip has
@@ -170,8 +169,6 @@ class OpenClip:
                 "frames of no size, or of one far beyond what is taken",
                 f"expected at most {pixels:,} pixels",
             )
-        if min(width, height) < MIN_SIDE:
-            raise self._refusal(f"frames of {width}×{height} pixels", f"expected at least {MIN_SIDE}×{MIN_SIDE}")
         if width * height > pixels:
             raise self._refusal(f"frames of {width}×{height} pixels", f"at most {pixels:,} pixels are taken")
         # The decoder checks each frame's own size too; it rounds sides up to whole blocks, hence twice the pixels.
@@ -381,17 +378,7 @@ def _in_srgb(image: Image.Image, points: CodePoints) -> Image.Image:
 
 def clip_file(path: Path, name: str, limits: ClipLimits) -> BinaryIO:
     """The open file of a clip. Raises :class:`ImageError`: there is none, or it is larger than the limits."""
-    try:
-        # Reading a pipe would block, and a device has no end.
-        facts = os.stat(path)
-        if not stat.S_ISREG(facts.st_mode):
-            raise ImageError(f"{name}: {'a folder' if path.is_dir() else 'a pipe, a socket or a device'}; {EXPECTED}")
-        if facts.st_size > limits.nbytes:
-            raise ImageError(f"{name}: {facts.st_size:,} bytes; at most {limits.nbytes:,} are taken")
-        if not facts.st_size:
-            raise ImageError(f"{name}: an empty file; {EXPECTED}")
-        return open(path, "rb")
-    except FileNotFoundError:
-        raise ImageError(f"{name}: {missing(path, f'; {EXPECTED}')}") from None
-    except OSError as error:
-        raise ImageError(f"{name}: cannot be read ({error.strerror}); {EXPECTED}") from None
+    nbytes = os.path.getsize(path) if os.path.isfile(path) else 0
+    if nbytes > limits.nbytes:
+        raise ImageError(f"{name}: {nbytes:,} bytes; at most {limits.nbytes:,} are taken")
+    return opened_file(path, name, EXPECTED)

@@ -23,15 +23,12 @@ DIVERGING_COLORMAP = "coolwarm"
 
 
 def check_colormap(colormap: object) -> None:
-    """Refuse what is neither a name in :data:`COLORMAPS` nor a colormap of matplotlib, all of it opaque.
+    """Refuse what is neither a name in :data:`COLORMAPS` nor a colormap of matplotlib.
 
     Raises:
         MethodError: it is neither.
     """
-    if isinstance(colormap, str) and colormap in COLORMAPS:
-        return
-    if is_object(colormap):
-        _check_opaque(colormap)
+    if is_object(colormap) or (isinstance(colormap, str) and colormap in COLORMAPS):
         return
     expected = (
         f"expected {choices(COLORMAPS)}, or one of matplotlib's own as an object, such as matplotlib.colormaps['jet']"
@@ -55,13 +52,6 @@ def colours_at(positions: np.ndarray, colormap: Colormap) -> np.ndarray:
 def colour_table(colormap: str | Colormap) -> np.ndarray:
     """The colormap's 256 colours, ``"value channel"``, float32 in [0, 255]."""
     return _named_table(colormap) if isinstance(colormap, str) else _table(colormap)
-
-
-def _check_opaque(colormap: Any) -> None:
-    lowest = colormap(np.arange(colormap.N))[:, 3].min()
-    if lowest < 1:
-        expected = "expected opaque colours; Style(opacity=…) and Style(fade=True) let the image through"
-        raise MethodError(f"colormap {colormap.name!r}: colours of alpha {lowest:.3g} found; {expected}")
 
 
 @cache

@@ -357,7 +357,7 @@ class Heatmap(Arithmetic, Rows, AttributeAdvice):
             The new figure, or that of the axes.
 
         Raises:
-            MethodError, QueryError: as :meth:`overlay`; or ``ax`` are no axes of matplotlib.
+            MethodError, QueryError: as :meth:`overlay`.
         """
         if ax is None:
             return captioned([self.panel(style, mark)])

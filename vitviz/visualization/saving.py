@@ -12,7 +12,6 @@ import numpy as np
 from PIL import Image
 
 from vitviz.errors.kinds import ImageError
-from vitviz.errors.messages import describe
 from vitviz.system.atomic import atomic_write
 
 if TYPE_CHECKING:
@@ -45,8 +44,6 @@ def save_as(
     Raises:
         ImageError: the file cannot be written, or no format has this ending.
     """
-    if not isinstance(path, str | os.PathLike):
-        raise ImageError(f"path: {describe(path)} found; expected the path of a picture to write")
     ending = Path(path).suffix.lower()
     kind = Image.registered_extensions().get(ending)
     write: Callable[[IO[bytes]], Any]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vitviz.errors.kinds import MethodError
-from vitviz.errors.messages import describe
 from vitviz.visualization.captioned import FONT_SIZE, draw_bar, end_texts
 from vitviz.visualization.overlays import (
     GRID_OPACITY,
@@ -66,17 +64,12 @@ def figure_of(axes: Axes) -> Figure:
     return figure
 
 
-def draw_into(axes: object, heatmap: Heatmap, style: Style, mark: tuple[int, int] | None) -> Figure:
+def draw_into(axes: Axes, heatmap: Heatmap, style: Style, mark: tuple[int, int] | None) -> Figure:
     """Draw a heatmap and, below it, its colour bar into the user's axes; returns their figure.
 
     Raises:
-        MethodError: these are no axes of matplotlib.
         QueryError: the map has no such patch.
     """
-    from matplotlib.axes import Axes
-
-    if not isinstance(axes, Axes):
-        raise MethodError(f"ax: {describe(axes)} found; expected one of matplotlib's Axes, such as plt.subplots()[1]")
     draw_map(axes, heatmap, style, mark)
     scale = heatmap.scale(style)
     bar = axes.inset_axes((0, -BAR_GAP - BAR_HEIGHT, 1, BAR_HEIGHT))

@@ -95,6 +95,7 @@ def test_filters_are_centred_on_grey() -> None:
 
 def test_positions_of_a_large_grid_are_drawn_at_equal_distances() -> None:
     values = torch.rand(17, 5, 17, 5)
-    found = images(draw(values, "row", "column", "other row", "other column"))
-    assert len(found) == 9 * 5
-    np.testing.assert_allclose(found[5], values[2, 0])
+    [found] = images(draw(values, "row", "column", "other row", "other column"))
+    # A map of each position, with a gap beside and below it.
+    assert found.shape == (9 * 18, 5 * 6) and np.isnan(found).sum() == 9 * 18 * 5 * 6 - 9 * 5 * 17 * 5
+    np.testing.assert_allclose(found[18 : 18 + 17, :5], values[2, 0])

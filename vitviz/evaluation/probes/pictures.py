@@ -8,6 +8,7 @@ from itertools import chain
 
 import numpy as np
 import torch
+from einops import rearrange
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
@@ -19,8 +20,8 @@ from vitviz.visualization.drawing import OwnFigure, own_settings
 COLUMNS, CELL_INCHES = 7, 1.5
 # The most lines that a reader can distinguish.
 MAX_LINES = 6
-# The most positions per side of the grid in a sheet with one map per position.
-MAX_POSITIONS = 9
+# The most positions per side of the grid in a sheet with one map per position, and the width of each map.
+MAX_POSITIONS, POSITION_INCHES = 9, 0.8
 # Lower end of a logarithmic scale, relative to its highest value.
 LOG_FLOOR = 1e-3
 
@@ -56,7 +57,9 @@ def cells_of(
     return figure, cells[:count]
 
 
-def _maps(grids: torch.Tensor, titles: list[str], quantity: str, is_logarithmic: bool = False) -> Figure:
+def maps_figure(
+    grids: torch.Tensor, titles: list[str], quantity: str, is_logarithmic: bool = False, inches: float = CELL_INCHES
+) -> Figure:
     """Maps ``"map row column"`` on one scale, between the lowest and highest value of all, or 0 and 1 for booleans."""
     valid = grids[~grids.isnan()].float()
     ends = (0.0, 1.0) if grids.dtype == torch.bool else (float(valid.min()), float(valid.max()))
@@ -64,7 +67,7 @@ def _maps(grids: torch.Tensor, titles: list[str], quantity: str, is_logarithmic:
     if is_logarithmic and ends[1] > 0:
         # The floor keeps zeros, which have no logarithm, on the scale.
         norm = LogNorm(max(ends[0], LOG_FLOOR * ends[1]), ends[1], clip=True)
-    figure, cells = cells_of(len(grids), grids.shape[1] / grids.shape[2])
+    figure, cells = cells_of(len(grids), grids.shape[1] / grids.shape[2], inches=inches)
     for cell, grid, title in zip(cells, grids, titles, strict=True):
         cell.set_title(title, fontsize=8)
         cell.imshow(grid.float().numpy(), norm=norm, cmap="inferno")
@@ -74,7 +77,7 @@ def _maps(grids: torch.Tensor, titles: list[str], quantity: str, is_logarithmic:
 
 
 def _token_map(measurement: Measurement, layout: TokenLayout) -> Figure:
-    return _maps(layout.grid(measurement.values)[None], [""], measurement.quantity)
+    return maps_figure(layout.grid(measurement.values)[None], [""], measurement.quantity)
 
 
 def _maps_by_step(measurement: Measurement, layout: TokenLayout) -> Figure:
@@ -82,13 +85,15 @@ def _maps_by_step(measurement: Measurement, layout: TokenLayout) -> Figure:
     # A model that classifies its CLS token computes no patches in the last layer.
     valid_steps = [step for step, grid in enumerate(grids) if not grid.isnan().all()]
     is_logarithmic = measurement.quantity == "norm"
-    return _maps(grids[valid_steps], [step_name(step) for step in valid_steps], measurement.quantity, is_logarithmic)
+    return maps_figure(
+        grids[valid_steps], [step_name(step) for step in valid_steps], measurement.quantity, is_logarithmic
+    )
 
 
 def _maps_by_layer(measurement: Measurement, layout: TokenLayout) -> Figure:
     grids = layout.grid(measurement.values.mean(1))
     titles = [f"layer {layer}" for layer in range(len(grids))]
-    return _maps(grids, titles, f"{measurement.quantity}, mean of heads", is_logarithmic=True)
+    return maps_figure(grids, titles, f"{measurement.quantity}, mean of heads", is_logarithmic=True)
 
 
 def _heads(measurement: Measurement, layout: TokenLayout) -> Figure:
@@ -104,7 +109,7 @@ def _heads(measurement: Measurement, layout: TokenLayout) -> Figure:
 
 def _head_pairs(measurement: Measurement, layout: TokenLayout) -> Figure:
     titles = [f"layer {layer}" for layer in range(len(measurement.values))]
-    return _maps(measurement.values, titles, measurement.quantity)
+    return maps_figure(measurement.values, titles, measurement.quantity)
 
 
 def _lines(measurement: Measurement, layout: TokenLayout) -> Figure:
@@ -150,19 +155,12 @@ def _filters(measurement: Measurement, layout: TokenLayout) -> Figure:
 
 
 def _positions(measurement: Measurement, layout: TokenLayout) -> Figure:
-    """A map of the whole grid for each position, or for equally spaced ones of a large grid."""
+    """A map of the whole grid for each position, or for equally spaced ones of a large grid, with gaps between them."""
     values = measurement.values
-    rows, columns = (np.unique(np.linspace(0, side - 1, min(side, MAX_POSITIONS)).round()) for side in values.shape[:2])
-    figure = OwnFigure(figsize=(0.8 * len(columns) + 1.2, 0.8 * len(rows) + 0.4), layout="constrained")
-    cells = np.asarray(figure.subplots(len(rows), len(columns), squeeze=False))
-    low = float(values.min())
-    for (row, column), cell in np.ndenumerate(cells):
-        cell.set_axis_off()
-        grid = values[int(rows[row]), int(columns[column])]
-        cell.imshow(grid.numpy(), vmin=low, vmax=1, cmap="inferno")
-    figure.colorbar(cells[0, 0].images[0], ax=cells.ravel().tolist(), shrink=0.8)
-    figure.suptitle(measurement.quantity, fontsize=9)
-    return figure
+    rows, columns = (torch.linspace(0, side - 1, min(side, MAX_POSITIONS)).round().long() for side in values.shape[:2])
+    apart = torch.nn.functional.pad(values[rows][:, columns], (0, 1, 0, 1), value=torch.nan)
+    grid = rearrange(apart, "row column height width -> 1 (row height) (column width)")
+    return maps_figure(grid, [""], measurement.quantity, inches=POSITION_INCHES * len(columns))
 
 
 DRAWINGS: Mapping[tuple[str, ...], Callable[[Measurement, TokenLayout], Figure]] = {
