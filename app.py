@@ -5,7 +5,7 @@ from vitviz.ui.hosting import set_up_process
 from vitviz.ui.server.settings import ServerSettings
 
 server_settings = ServerSettings.of()
-set_up_process(server_settings.threads, server_settings.app_bytes)
+set_up_process(server_settings.threads, server_settings.memory_bytes)
 demo = build_demo(server_settings=server_settings)
 
 if __name__ == "__main__":

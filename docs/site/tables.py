@@ -76,7 +76,7 @@ def settings() -> str:
     """The variables of the app, with their defaults."""
     rows = []
     for name, field in ServerSettings.model_fields.items():
-        default = field.default
+        default = field.default if field.default_factory is None else None
         if isinstance(default, ByteSize):
             default = default.human_readable(separator=" ")
         shown = "" if default is None else f"`{int(default) if isinstance(default, bool) else default}`"

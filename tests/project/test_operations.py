@@ -315,11 +315,7 @@ def test_errors_make_a_load_test_fail() -> None:
 # Files that visitors leave.
 
 
-def test_nothing_of_a_visitor_outlasts_the_cleaning(
-    served: Served, tally: Tally, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_of_a_visitor_outlasts_the_cleaning(served: Served, tally: Tally) -> None:
     assert tally.rows_checked and kept_files() > served.first
-    folder = served.app.handlers.service.folder
-    monkeypatch.setattr(folder, "keep_seconds", 0)
-    folder.delete_unused()
+    served.app.handlers.service.folder.sizes.drop_unused(0)
     assert kept_files() == served.first

@@ -25,7 +25,7 @@ MOST = {
     "models": 2570,
     "system": 140,
     "training": 430,
-    "ui": 3310,
+    "ui": 3280,
     "video": 610,
     "visualization": 880,
     "vitviz": 200,

@@ -255,7 +255,7 @@ def test_the_analyses_of_a_model_go_with_it(make_model: MakeModel, picture: Uplo
 
 def test_defaults_are_shares_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = ServerSettings(memory_bytes=8 * 2**30)
-    assert (settings.kept_bytes, settings.kept_model_bytes) == (2**30, 2 * 2**30)
+    assert (settings.cache_bytes, settings.model_bytes) == (2**30, 2 * 2**30)
     # The app, what is kept and one picture that is opened must fit.
     settings.check_memory(5 * 2**30)
     with pytest.raises(

@@ -42,7 +42,7 @@ OTHERS = {
 }
 # Functions that remember what they return: of the app's own files and models, and the key of an address.
 REMEMBERING = {"class_names", "colours", "examples", "forward", "script", "static_files", "static_version", "style"}
-REMEMBERING |= {"template", "visitor_key"}
+REMEMBERING |= {"template", "_visitor_key"}
 
 
 def called(node: ast.expr) -> str:

@@ -497,8 +497,9 @@ def test_an_invalid_answer_of_a_child_is_not_believed(
         with pytest.raises(ImageError, match="gave no answer"):
             clip.skip(1)
     for facts in ({}, {"width": 1}, {"width": 10**5, "height": 10**5, "rate": 1.0, "frames": 1, "sound": ""}):
+        monkeypatch.setattr(clip._child, "part", lambda *_, facts=facts: (facts, b""))
         with pytest.raises(ImageError, match="gave no answer"):
-            isolated_clips.checked_facts(clip._child, facts, DEFAULT_LIMITS)
+            isolated_clips.IsolatedClip(worker, clip._child, path, path.name, DEFAULT_LIMITS)
 
 
 def test_without_the_extra_the_error_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,5 +21,5 @@ def run(host: str | None, port: int | None, models: Sequence[str] = (), **load_o
     from vitviz.ui.server.settings import ServerSettings
 
     server_settings = ServerSettings.of()
-    set_up_process(server_settings.threads, server_settings.app_bytes)
+    set_up_process(server_settings.threads, server_settings.memory_bytes)
     serve(build_demo(start, server_settings, models[1:]), server_name=host, server_port=port)

@@ -138,9 +138,13 @@ def decoded_by(
     with file, worker.child(reader, [file], arguments, limits, ImageError, name) as child:
         pixels, size = child.part()[0].get("pixels"), child.part()[0]
         width, height = size.get("width"), size.get("height")
-        if not (isinstance(pixels, int) and isinstance(width, int) and isinstance(height, int)):
-            raise child.answer_error()
-        if width < 1 or not 0 < width * height <= pixels <= MAX_PIXELS:
+        if not (
+            isinstance(pixels, int)
+            and isinstance(width, int)
+            and isinstance(height, int)
+            and width > 0
+            and 0 < width * height <= pixels <= MAX_PIXELS
+        ):
             raise child.answer_error()
         yield OpenPicture(width, height, child)
 

@@ -14,7 +14,6 @@ from vitviz.ui.api import publish
 from vitviz.ui.device import device_models
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.page_routes import PageRoutes
-from vitviz.ui.server.explanations import HANDLERS
 from vitviz.ui.server.fetching import forbid_fetching
 from vitviz.ui.server.hosts import HostRules
 from vitviz.ui.server.request_filter import RequestFilter
@@ -43,9 +42,7 @@ class App(gr.Server):
     """
 
     def __init__(self, handlers: Handlers, server_settings: ServerSettings) -> None:
-        super().__init__(
-            title="vitviz", openapi_url=None, docs_url=None, redoc_url=None, exception_handlers=dict(HANDLERS)
-        )
+        super().__init__(title="vitviz", openapi_url=None, docs_url=None, redoc_url=None)
         self.handlers, self.server_settings = handlers, server_settings
         self.rules = HostRules.of(server_settings.hosts, server_settings.trusted_proxies, server_settings.frames)
         page = PageRoutes(handlers)
@@ -59,10 +56,10 @@ class App(gr.Server):
         forbid_fetching()
 
     def build_middleware_stack(self) -> Any:
-        """Gradio's own middlewares, and in front of them the :class:`RequestFilter`."""
-        gradio_app: Any = super().build_middleware_stack()
+        """Gradio's own middlewares, and the :class:`RequestFilter` in the place of the one that answers errors."""
+        errors: Any = super().build_middleware_stack()
         service, max_bytes = self.handlers.service, self.server_settings.upload_bytes
-        return RequestFilter(gradio_app, self.get_blocks(), self.rules, service.under_way, service.folder, max_bytes)
+        return RequestFilter(errors.app, self.get_blocks(), self.rules, service.under_way, service.folder, max_bytes)
 
     def launch(self, **options: Any) -> Any:  # type: ignore[override]
         """Start the server, as ``gradio.Server.launch`` does; see :func:`vitviz.ui.serve`."""

@@ -42,7 +42,7 @@ class Models:
         self, start: Model, server_settings: ServerSettings, others: Sequence[str], on_drop: Callable[[Model], object]
     ) -> None:
         self.start, self.is_shared = start, server_settings.is_shared()
-        bound = Bound(server_settings.kept_model_bytes)
+        bound = Bound(server_settings.model_bytes)
         self.kept = Holdings[Model](bound, "models", lambda model: model.nbytes, on_drop)
         self.own = Holdings[ModelChoice](bound, "names of models", lambda choice: len(repr(choice)))
         self.named, self._sources = dict[str, Model](), dict[str, str]()

@@ -79,7 +79,7 @@ class AnalysisService:
         self.worker = worker or shared_worker()
         # ZeroGPU must see the decorated functions before launch.
         self.forward = forward()
-        self.memory = Bound(self.server_settings.kept_bytes)
+        self.memory = Bound(self.server_settings.cache_bytes)
         self.cache = Holdings[Analysis](
             self.memory, "analyses", kept_bytes, lambda analysis: self._latest.drop(id(analysis))
         )
@@ -224,7 +224,8 @@ class AnalysisService:
             raise ExpiredError
         origin = self.origins[analysis]
         for path in (origin.upload.path, *map(Path, origin.choice.files)):
-            self.folder.note_use(path)
+            # What is in use is not old.
+            self.folder.sizes.get(path.parent.name)
         return analysis
 
     async def file(self, uid: str, name: str) -> Path:

@@ -80,7 +80,13 @@ class IsolatedClip:
     def __init__(self, worker: Worker, child: Child, path: Path, name: str, limits: ClipLimits) -> None:
         self.name = name
         self._worker, self._child, self._path, self._seconds = worker, child, path, limits.seconds
-        self.facts = checked_facts(child, child.part()[0], limits)
+        try:
+            self.facts = ClipFacts(**child.part()[0])
+            # Turning a frame upright and making its pixels square never adds pixels.
+            if self.facts.width * self.facts.height > limits.pixels or not isinstance(self.facts.sound, str):
+                raise ValueError
+        except (TypeError, ValueError, ConfigError):
+            raise child.answer_error() from None
         self._count, self._last_ticks, self.is_cut = 0, -1, False
 
     def skip(self, count: int) -> int:
@@ -129,22 +135,6 @@ class IsolatedClip:
             self._worker.child(f"{__name__}:write_sound", files, arguments, limits, ImageError, self.name) as child,
         ):
             child.part()
-
-
-def checked_facts(child: Child, answer: dict[str, object], limits: ClipLimits) -> ClipFacts:
-    """The facts of a clip that a child reports.
-
-    Raises:
-        ImageError: they are invalid.
-    """
-    try:
-        facts = ClipFacts(**answer)  # type: ignore[arg-type]
-        # Turning a frame upright and making its pixels square never adds pixels.
-        if facts.width * facts.height > limits.pixels or not isinstance(facts.sound, str):
-            raise ValueError
-    except (TypeError, ValueError, ConfigError):
-        raise child.answer_error() from None
-    return facts
 
 
 @contextmanager

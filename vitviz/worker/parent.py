@@ -138,13 +138,19 @@ class Worker:
 
     def __init__(self) -> None:
         self.preload: Sequence[str] = PRELOAD
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._server: tuple[subprocess.Popen[bytes], socket.socket] | None = None
 
     def close(self) -> None:
         """End the fork server and all children."""
         with self._lock:
-            self._stop()
+            if self._server is not None:
+                process, control = self._server
+                self._server = None
+                control.close()
+                # Other processes that were forked from this one may have the socket, too.
+                process.kill()
+                process.wait()
 
     @contextmanager
     def child(
@@ -182,7 +188,7 @@ class Worker:
     def _control(self) -> socket.socket:
         """The socket of a running fork server; the caller must hold the lock."""
         if self._server is not None and self._server[0].poll() is not None:
-            self._stop()
+            self.close()
         if self._server is None:
             require_forks()
             ours, theirs = socket.socketpair()
@@ -196,15 +202,6 @@ class Worker:
                 )
             self._server = process, ours
         return self._server[1]
-
-    def _stop(self) -> None:
-        if self._server is not None:
-            process, control = self._server
-            self._server = None
-            control.close()
-            # Its children end with it. Other processes that were forked from this one may have the socket, too.
-            process.kill()
-            process.wait()
 
 
 def require_forks() -> None:

@@ -60,7 +60,7 @@ def test_a_file_in_use_is_not_old(folder: Folder, clock: list[float]) -> None:
     clock[0] += 50
     assert folder.find(used) == used.resolve()
     clock[0] += 50
-    folder.delete_unused()
+    folder.sizes.drop_unused(folder.keep_seconds)
     assert used.is_file() and not unused.parent.exists()
 
 
@@ -92,7 +92,7 @@ def test_the_deletion_of_old_files_begins_again_after_a_failure(
 
     outcomes: list[BaseException] = [KeyError("/tmp/cat.png"), OSError("full"), Ended()]
     monkeypatch.setattr(files, "time", SimpleNamespace(sleep=lambda seconds: None))
-    monkeypatch.setattr(folder, "delete_unused", lambda: (_ for _ in ()).throw(outcomes.pop(0)))
+    monkeypatch.setattr(folder.sizes, "drop_unused", lambda _: (_ for _ in ()).throw(outcomes.pop(0)))
     with pytest.raises(Ended):
         folder._watch()
     assert caplog.text.count("the deletion of unused files, which begins again") == 2 and "cat.png" not in caplog.text

@@ -22,7 +22,6 @@ from vitviz.ui.server.hosts import (
     SPACE_HOSTS,
     HostRules,
     networks,
-    visitor_key,
 )
 from vitviz.ui.server.settings import ServerSettings
 
@@ -191,9 +190,12 @@ def test_a_visitor_is_the_last_address_that_is_no_proxys(hops: str, visitor: str
 
 
 def test_a_network_of_the_new_protocol_is_one_visitor() -> None:
-    assert visitor_key("::1") == visitor_key("::2") and visitor_key(ANNA) != visitor_key(BEN)
-    assert visitor_key("2001:db8::1") == visitor_key("2001:db8:0:0:8000::1") != visitor_key("2001:db8:0:1::1")
-    assert visitor_key(f"::ffff:{ANNA}") == f"::ffff:{ANNA}" and visitor_key("unix") == "unix"
+    def visitor(address: str) -> str:
+        return str(rules().admit(scope_of(address, host="localhost"))["client"][0])
+
+    assert visitor("::1") == visitor("::2") and visitor(ANNA) != visitor(BEN)
+    assert visitor("2001:db8::1") == visitor("2001:db8:0:0:8000::1") != visitor("2001:db8:0:1::1")
+    assert visitor(f"::ffff:{ANNA}") == f"::ffff:{ANNA}" and visitor("unix") == "unix"
 
 
 @pytest.mark.parametrize(
@@ -251,7 +253,7 @@ def test_settings_are_lists_between_commas() -> None:
     found = ServerSettings.of(said)
     HostRules.of(found.hosts, environment={}).admit(scope_of(host="one.localhost"))
     HostRules.of(found.hosts, environment={}).admit(scope_of(host="a.two.localhost"))
-    assert found.trusted_proxies == ("loopback", "127.0.0.0/8", "::1")
+    assert list(map(str, found.trusted_proxies or ())) == ["127.0.0.0/8", "::1/128", "127.0.0.0/8", "::1/128"]
     assert found.frames == ("http://localhost:3000", "https://*.localhost")
     assert ServerSettings().hosts is None
 

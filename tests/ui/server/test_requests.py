@@ -272,7 +272,7 @@ async def test_a_body_that_comes_too_slowly_is_refused(monkeypatch: pytest.Monke
     silent = LimitedBody(receive, 2**40)
     with pytest.raises(RequestError, match="expected all of it within 10 s, and 1 s more for each 128 KiB") as late:
         await silent()
-    assert late.value.status == 408
+    assert late.value.status_code == 408
 
 
 @pytest.mark.parametrize("name", WRONG_FORMS)

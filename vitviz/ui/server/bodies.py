@@ -5,20 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from starlette.requests import Request
+from starlette.types import Message, Receive
 
 from vitviz.system.strangers import BODY_SECONDS, BYTES_A_SECOND, JSON_ITEMS
 from vitviz.ui.server.rule import RequestError
-
-# The ASGI specification, version 3.
-Message = MutableMapping[str, Any]
-Scope = dict[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 NOT_JSON = "the body is no JSON, nests too deeply, or has a number of thousands of digits"
 TOO_SLOW = f"the body comes too slowly: expected all of it within {BODY_SECONDS:g} s, and 1 s more for each 128 KiB"

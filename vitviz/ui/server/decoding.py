@@ -64,11 +64,12 @@ class UploadedPictures:
 
         def work(limits: Limits, report: Report) -> Any:
             _check_kept(upload)
-            path, name = upload[:2]
             opened: AbstractContextManager[OpenPicture] = (
-                open_picture(self.worker, path, name, **upload.reading, limits=limits)
+                open_picture(self.worker, upload.path, upload.name, **upload.reading, limits=limits)
                 if upload.frame is None
-                else open_frame(self.worker, path, name, upload.frame, self.clip_limits, upload.color_profile)
+                else open_frame(
+                    self.worker, upload.path, upload.name, upload.frame, self.clip_limits, upload.color_profile
+                )
             )
             with opened as picture:
                 result = use(picture)

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from vitviz.errors.kinds import LimitError, VitvizError
 from vitviz.ui.server.bodies import NOT_JSON
 from vitviz.ui.server.log import INTERNAL_ERROR
-from vitviz.ui.server.rule import RequestError
 
 
 def explained(error: BaseException) -> tuple[int, str]:
     """The status of an error and one sentence."""
     # Starlette wraps an error that comes after the response has begun.
-    if isinstance(error, RuntimeError) and isinstance(error.__cause__, HTTPException):
-        error = error.__cause__
-    if isinstance(error, HTTPException):
-        return error.status_code, str(error.detail)
-    if isinstance(error, RequestError):
-        return error.status, str(error)
+    for each in (error, error.__cause__):
+        if isinstance(each, HTTPException):
+            return each.status_code, str(each.detail)
     if isinstance(error, VitvizError):
         # What a visitor sends and there is no room for.
         return 507 if isinstance(error, LimitError) else 400, str(error)
@@ -39,13 +32,3 @@ def refusal(error: BaseException, *, is_call: bool = False) -> JSONResponse:
         shown = {"__type__": "validate", "is_valid": False, "parameter_name": "request", "message": reason}
         return JSONResponse({"detail": [shown]}, 422)
     return JSONResponse({"detail": reason}, status)
-
-
-async def _answer(_: Request, error: Exception) -> JSONResponse:
-    return refusal(error)
-
-
-HANDLERS: Mapping[type[Exception], Callable[[Request, Exception], Awaitable[JSONResponse]]] = {
-    kind: _answer for kind in (RequestError, VitvizError, Exception)
-}
-"""Handlers of Starlette."""

@@ -72,19 +72,18 @@ class Folder:
     Args:
         max_bytes: bound on all files together; by default half of what is free on the disk.
         keep_seconds: how long a file is kept after its last use.
+
+    Attributes:
+        path: the folder.
+        sizes: the folder of each file by its name, whose use counts.
     """
 
     def __init__(self, max_bytes: int | None = None, keep_seconds: float = 12 * 3600) -> None:
-        self.keep_seconds = keep_seconds
+        self.path, self.keep_seconds = Path(get_upload_folder()), keep_seconds
         self.path.mkdir(0o700, parents=True, exist_ok=True)
         # What the files take, by the names of their folders.
         bound = Bound(max_bytes or shutil.disk_usage(self.path).free // 2)
         self.sizes = Holdings[Path](bound, "files", on_drop=_delete, keeps_newest=False)
-
-    @property
-    def path(self) -> Path:
-        """The folder."""
-        return Path(get_upload_folder())
 
     @contextmanager
     def new(self, name: str) -> Iterator[NewFile]:
@@ -96,10 +95,9 @@ class Folder:
         Raises:
             LimitError: there is no room for it, or the disk is full.
         """
-        end = re.sub(r"[^\w. -]", "_", name).encode()[-MAX_NAME_BYTES:].decode(errors="ignore")
-        legal = end.strip(". ") or "file"
+        legal = re.sub(r"[^\w. -]", "_", name).encode()[-MAX_NAME_BYTES:].decode(errors="ignore").strip(". ")
         with self._share() as token:
-            path = self.path / token / legal
+            path = self.path / token / (legal or "file")
             path.parent.mkdir(0o700, parents=True)
             # No other user of the machine may read it.
             with open(path, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
@@ -139,23 +137,15 @@ class Folder:
         is_itself = os.path.realpath(path) == os.path.join(os.path.realpath(self.path), *path.parts[-2:])
         return path if is_itself else None
 
-    def note_use(self, path: Path) -> None:
-        """Count the use of a file: what is in use is not old. It asks the disk nothing, since every map calls it."""
-        self.sizes.get(path.parent.name)
-
-    def delete_unused(self) -> None:
-        """Delete what nobody has used for as long as files are kept."""
-        self.sizes.drop_unused(self.keep_seconds)
-
     def watch(self) -> None:
-        """Delete unused files from now on, in a thread of its own."""
+        """Delete what nobody has used for as long as files are kept from now on, in a thread of its own."""
         threading.Thread(target=self._watch, name="vitviz-files", daemon=True).start()
 
     def _watch(self) -> None:
         while True:
             time.sleep(min(SWEEP_SECONDS, self.keep_seconds))
             try:
-                self.delete_unused()
+                self.sizes.drop_unused(self.keep_seconds)
             except Exception as error:
                 log_unexpected("the deletion of unused files, which begins again", error)
 
@@ -208,9 +198,10 @@ def own_folder(parent: Path) -> Path:
 
 def discard(folder: Path) -> None:
     """Delete the folder of a process, before this process ends if it has few files; many take longer."""
-    null = subprocess.DEVNULL
     with suppress(OSError, subprocess.TimeoutExpired):
-        subprocess.Popen([*DELETE, folder], stdout=null, stderr=null, start_new_session=True).wait(DELETE_SECONDS)
+        subprocess.Popen(
+            [*DELETE, folder], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        ).wait(DELETE_SECONDS)
 
 
 def _lock(folder: Path) -> int:

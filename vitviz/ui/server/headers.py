@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from vitviz.ui.server.bodies import Message
+from starlette.types import Message
+
 from vitviz.ui.server.routes import DEVICE, FILE
 
 # Nothing inline, nothing from elsewhere, and no text becomes code.
@@ -22,7 +23,7 @@ PAGE_POLICY = {
 }
 # In addition, kernels in WebAssembly, and workers whose script the page has fetched.
 DEVICE_POLICY = {**PAGE_POLICY, "script-src": "'self' 'wasm-unsafe-eval'", "worker-src": "blob:"}
-FILE_POLICY = "default-src 'none'; img-src 'self'; style-src 'unsafe-inline'; sandbox"
+FILE_POLICY = {"default-src": "'none'", "img-src": "'self'", "style-src": "'unsafe-inline'", "sandbox": ""}
 
 
 class ResponseHeaders:
@@ -34,11 +35,10 @@ class ResponseHeaders:
 
     def __init__(self, frames: Iterable[str] = ()) -> None:
         ancestors = {"frame-ancestors": " ".join(["'self'", *frames])}
-        self._page, self._device = (
-            "; ".join(f"{name} {value}" for name, value in {**policy, **ancestors}.items()).encode()
-            for policy in (PAGE_POLICY, DEVICE_POLICY)
+        self._page, self._device, self._file = (
+            "; ".join(f"{name} {value}".rstrip() for name, value in {**policy, **ancestors}.items()).encode()
+            for policy in (PAGE_POLICY, DEVICE_POLICY, FILE_POLICY)
         )
-        self._file = f"{FILE_POLICY}; frame-ancestors {ancestors['frame-ancestors']}".encode()
 
     def secured(self, start: Message, path: str) -> Message:
         """The start of a response with these headers, for a path below the app's root."""

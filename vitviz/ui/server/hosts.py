@@ -13,8 +13,9 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
+from starlette.types import Scope
+
 from vitviz.errors.messages import quote
-from vitviz.ui.server.bodies import Scope
 from vitviz.ui.server.rule import RequestError
 
 Address: TypeAlias = IPv4Address | IPv6Address
@@ -101,7 +102,7 @@ class HostRules:
         )
 
     def admit(self, scope: Scope) -> Scope:
-        """The request for Gradio: with the visitor's address, and with forwarded headers of trusted proxies alone.
+        """The request for Gradio: with the visitor as client, and with forwarded headers of trusted proxies alone.
 
         Raises:
             RequestError: it is for another host, or comes by a proxy that nobody has named.
@@ -118,7 +119,7 @@ class HostRules:
         return {
             **scope,
             "headers": headers,
-            "client": (self._visitor(peer, headers), 0),
+            "client": (_visitor_key(self._visitor(peer, headers)), 0),
             "scheme": scheme if scheme in PORTS else scope.get("scheme", "http"),
         }
 
@@ -160,7 +161,7 @@ class HostRules:
 
 
 @lru_cache(1024)
-def visitor_key(address: str) -> str:
+def _visitor_key(address: str) -> str:
     """The key of a visitor: the address, or the /64 network of IPv6, all of which belongs to one visitor."""
     parsed = _address(address)
     return str(ip_network((parsed, 64), strict=False)) if isinstance(parsed, IPv6Address) else address

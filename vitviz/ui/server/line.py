@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -22,7 +21,6 @@ from vitviz.errors.kinds import LimitError
 from vitviz.system.machine import has_room
 from vitviz.system.strangers import MAX_SERVED
 from vitviz.ui.progress_reports import ProgressReport, Report, Step, no_report
-from vitviz.ui.server.hosts import visitor_key
 from vitviz.worker.child import IS_LINUX
 
 Result = TypeVar("Result")
@@ -48,28 +46,13 @@ def _step_back() -> None:
 def current_visitor() -> str:
     """The visitor of the current request; empty outside of requests."""
     client = getattr(LocalContext.request.get(None), "client", None)
-    return visitor_key(client.host) if client is not None else ""
+    return client.host if client is not None else ""
 
 
 def current_bytes() -> int:
     """The length of the body of the current request."""
     headers = getattr(LocalContext.request.get(None), "headers", {})
     return int(headers.get("content-length", 0))
-
-
-@dataclass(eq=False)
-class _Ticket:
-    """Work that waits.
-
-    Args:
-        visitor: whose it is.
-        served: how many were served before it came.
-        turn: is done once it has a place.
-    """
-
-    visitor: str
-    served: int
-    turn: asyncio.Future[None]
 
 
 class Line:
@@ -90,7 +73,8 @@ class Line:
         self.seconds: float | None = None
         self._processors = torch.get_num_threads()
         self._threads = ThreadPoolExecutor(places, "vitviz-line", _step_back if is_long else None)
-        self._waiting = list[_Ticket]()
+        # By the turn of waiting work, which is done once it has a place: whose it is, and how many were served before.
+        self._waiting = dict[asyncio.Future[None], tuple[str, int]]()
         # The number of those who were served, and which of them each visitor was last, while anybody waits.
         self._count, self._served = 0, dict[str, int]()
 
@@ -109,15 +93,15 @@ class Line:
         Raises:
             LimitError: there is not enough memory, or it takes too long.
         """
-        visitor, loop = current_visitor(), asyncio.get_running_loop()
+        visitor = current_visitor()
         if self._free:
             self._free -= 1
         else:
-            await self._wait(_Ticket(visitor, self._count, loop.create_future()), report)
+            await self._wait(visitor, report)
         self._serve(visitor)
-        job = self._threads.submit(contextvars.copy_context().run, self._begin, work, report)
+        context = contextvars.copy_context()
         # It has its place until it ends, if nobody waits for it any more, too.
-        result = asyncio.wrap_future(job)
+        result = asyncio.get_running_loop().run_in_executor(self._threads, context.run, self._begin, work, report)
         result.add_done_callback(self._end)
         return await asyncio.shield(result)
 
@@ -141,17 +125,16 @@ class Line:
                     raise MemoryError
             return work(report_in_time)
 
-    async def _wait(self, ticket: _Ticket, report: Report) -> None:
-        self._waiting.append(ticket)
+    async def _wait(self, visitor: str, report: Report) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting[turn] = visitor, self._count
         try:
-            while not ticket.turn.done():
-                before = sorted(self._waiting, key=self._order).index(ticket)
+            while not turn.done():
+                before = sorted(self._waiting, key=self._order).index(turn)
                 report(ProgressReport(f"Waiting: {before + 1} before this one"))
-                await asyncio.wait([ticket.turn], timeout=max(POLL_SECONDS, len(self) / MAX_REPORTS))
+                await asyncio.wait([turn], timeout=max(POLL_SECONDS, len(self) / MAX_REPORTS))
         except BaseException:
-            if ticket in self._waiting:
-                self._waiting.remove(ticket)
-            else:
+            if self._waiting.pop(turn, None) is None:
                 self._release()
             raise
 
@@ -167,9 +150,9 @@ class Line:
             self._free += 1
             self._served.clear()
             return
-        ticket = min(self._waiting, key=self._order)
-        self._waiting.remove(ticket)
-        ticket.turn.set_result(None)
+        turn = min(self._waiting, key=self._order)
+        del self._waiting[turn]
+        turn.set_result(None)
 
     def _serve(self, visitor: str) -> None:
         """Remember that a visitor is served now, and forget one who was long ago."""
@@ -179,9 +162,10 @@ class Line:
         if len(self._served) > MAX_SERVED:
             del self._served[next(iter(self._served))]
 
-    def _order(self, ticket: _Ticket) -> int:
+    def _order(self, turn: asyncio.Future[None]) -> int:
+        visitor, served = self._waiting[turn]
         # Whoever is new comes before those who were served lately, not before all: new addresses never end.
-        return self._served.get(ticket.visitor, ticket.served - MAX_SERVED)
+        return self._served.get(visitor, served - MAX_SERVED)
 
 
 class Once:

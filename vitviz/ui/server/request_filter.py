@@ -13,22 +13,14 @@ from urllib.parse import parse_qs, urlsplit
 import gradio as gr
 from gradio.context import LocalContext
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vitviz.ui.server.bodies import (
-    App,
-    LimitedBody,
-    Message,
-    Receive,
-    Scope,
-    Send,
-    read_json,
-    replayed,
-)
+from vitviz.ui.server.bodies import LimitedBody, read_json, replayed
 from vitviz.ui.server.calls import CALL, checked_call, session_of
 from vitviz.ui.server.explanations import refusal
 from vitviz.ui.server.files import Folder
 from vitviz.ui.server.headers import ResponseHeaders
-from vitviz.ui.server.hosts import HostRules, visitor_key
+from vitviz.ui.server.hosts import HostRules
 from vitviz.ui.server.log import LOGGER, place_of
 from vitviz.ui.server.routes import EVENT_STREAM, JOIN, PREFIX, Body, Route, find_route
 from vitviz.ui.server.rule import RequestError, UnderWay
@@ -60,7 +52,7 @@ class RequestFilter:
 
     def __init__(
         self,
-        app: App,
+        app: ASGIApp,
         blocks: gr.Blocks,
         rules: HostRules,
         under_way: UnderWay,
@@ -78,11 +70,10 @@ class RequestFilter:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = _path(scope)
         answer = _Answer(send, path, self._headers)
-        route: Route | None = None
+        route = find_route(scope["method"], path, api=bool(self._blocks.fns), tools=self._blocks.mcp_server)
         # Of the body, in memory.
         nbytes = 0
         try:
-            route = find_route(scope["method"], path, api=bool(self._blocks.fns), tools=self._blocks.mcp_server)
             if route is None:
                 raise RequestError(404, "this app has no such route")
             scope = {**self._rules.admit(scope), "path": path}
@@ -95,7 +86,7 @@ class RequestFilter:
                 body.expect(length)
                 receive, nbytes = body, int(SHARES[route.body] * length)
             LocalContext.blocks.set(self._blocks)
-            with self._under_way.counted(_visitor(scope), nbytes):
+            with self._under_way.counted(scope["client"][0], nbytes):
                 await self._pass(scope, route, receive, answer)
         except ClientDisconnect:
             return
@@ -115,8 +106,6 @@ class RequestFilter:
             if route.body is Body.NONE:
                 if key := _answer_key(scope):
                     stack.enter_context(self._unread_replies.reading(key))
-                # A body is dropped with the connection.
-                receive = replayed(b"", receive)
             elif route.body is not Body.UPLOAD:
                 content = await self._checked(scope, route, receive, answer, stack)
                 headers = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
@@ -126,7 +115,7 @@ class RequestFilter:
             LocalContext.request.set(Request(scope))  # type: ignore[arg-type]
             async with AsyncExitStack() as turn:
                 if route.is_short:
-                    await turn.enter_async_context(self._under_way.place(_visitor(scope)))
+                    await turn.enter_async_context(self._under_way.place(scope["client"][0]))
                     answer.when_started = turn.aclose
                 await self._app(scope, receive, answer.send)
 
@@ -138,7 +127,7 @@ class RequestFilter:
             value = await asyncio.to_thread(with_uploads, value, self._folder)
         elif match := CALL.fullmatch(scope["path"]):
             value, session = checked_call(self._blocks, match, value)
-            expect = stack.enter_context(self._unread_replies.asking(_visitor(scope)))
+            expect = stack.enter_context(self._unread_replies.asking(scope["client"][0]))
             answer.when_accepted = lambda event: expect(session or event, event)
         return json.dumps(value).encode()
 
@@ -186,10 +175,6 @@ def _path(scope: Scope) -> str:
     root = urlsplit(scope.get("root_path", "")).path.rstrip("/")
     path: str = scope["path"]
     return path.removeprefix(root) if root and path.startswith(f"{root}/") else path
-
-
-def _visitor(scope: Scope) -> str:
-    return visitor_key(scope["client"][0])
 
 
 def _answer_key(scope: Scope) -> str:

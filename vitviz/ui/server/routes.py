@@ -48,9 +48,6 @@ class Route:
     body: Body = Body.NONE
     is_short: bool = False
 
-    def matches(self, method: str, path: str) -> bool:
-        return method in self.methods and re.fullmatch(self.pattern, path) is not None
-
 
 GET, POST = ("GET",), ("POST",)
 READ = ("GET", "HEAD")
@@ -106,4 +103,5 @@ def find_route(method: str, path: str, *, api: bool = True, tools: bool = False)
         api, tools: whether the app serves programs, and MCP.
     """
     routes = (*ROUTES, *(API_ROUTES if api else ()), *(TOOL_ROUTES if tools else ()))
-    return next((route for route in routes if route.matches(method, path)), None)
+    found = (route for route in routes if method in route.methods and re.fullmatch(route.pattern, path))
+    return next(found, None)

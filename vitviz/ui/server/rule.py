@@ -8,20 +8,13 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from weakref import WeakValueDictionary
 
+from starlette.exceptions import HTTPException
+
 from vitviz.system.strangers import AT_ONCE, MOST, REQUEST_BYTES
 
 
-class RequestError(Exception):
-    """A refused request.
-
-    Args:
-        status: the HTTP status.
-        reason: one sentence.
-    """
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
+class RequestError(HTTPException):
+    """A refused request: the HTTP status, and one sentence."""
 
 
 class UnderWay:

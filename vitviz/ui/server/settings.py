@@ -41,23 +41,23 @@ def _menu_name(text: str) -> str:
     return text
 
 
-def _with_networks(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    networks(names or ())
-    return names
-
-
 class ServerSettings(BaseModel):
     """Limits and rules of the app; the description of each field has its purpose."""
 
     model_config = ConfigDict(frozen=True)
 
+    memory_bytes: Bytes = Field(
+        default_factory=lambda: ByteSize(MEMORY_SHARE * memory()),
+        ge=2**30,
+        description="[memory of the app](#memory) with the processes that open pictures",
+    )
     analysis_bytes: Bytes = Field(default=ByteSize(MAX_BYTES), description="the most memory for one analysis")
-    cache_bytes: Bytes | None = Field(
-        default=None,
+    cache_bytes: Bytes = Field(
+        default_factory=lambda known: ByteSize(known["memory_bytes"] // 8),
         description="[what is kept in memory](#what-is-kept) for all visitors; an eighth of the app's if unset",
     )
-    model_bytes: Bytes | None = Field(
-        default=None,
+    model_bytes: Bytes = Field(
+        default_factory=lambda known: ByteSize(known["memory_bytes"] // 4),
         description="models opened in the page, together; a larger one is refused; a quarter of the app's memory if "
         "unset",
     )
@@ -75,11 +75,6 @@ class ServerSettings(BaseModel):
     )
     threads: Count | None = Field(
         default=None, description="processors for torch; as many as the container may use if unset"
-    )
-    memory_bytes: Bytes | None = Field(
-        default=None,
-        ge=2**30,
-        description="[memory of the app](#memory) with the processes that open pictures",
     )
     shared: bool | None = Field(
         default=None,
@@ -100,7 +95,7 @@ class ServerSettings(BaseModel):
         description="host names that the app answers besides [its own](#hosts-and-origins), such as "
         "`vit.example.org`; `*` for any",
     )
-    trusted_proxies: Annotated[tuple[str, ...] | None, BETWEEN_COMMAS, AfterValidator(_with_networks)] = Field(
+    trusted_proxies: Annotated[Annotated[tuple[str, ...], AfterValidator(networks)] | None, BETWEEN_COMMAS] = Field(
         default=None,
         description="addresses and networks of proxies whose forwarded headers are trusted, or `loopback` and "
         "`private`; none if unset, both on a Space",
@@ -118,16 +113,6 @@ class ServerSettings(BaseModel):
         is_found = host.strip("[]") not in LOOPBACK_HOSTS or has_tunnel or bool(os.environ.get(SPACE_ID))
         return is_found or bool(self.trusted_proxies)
 
-    @property
-    def app_bytes(self) -> int:
-        """The memory of the app."""
-        return self.memory_bytes or int(MEMORY_SHARE * memory())
-
-    @property
-    def kept_bytes(self) -> int:
-        """The bound on what is kept in memory for visitors."""
-        return self.cache_bytes or self.app_bytes // 8
-
     def check_memory(self, used_bytes: int) -> None:
         """Check that the app, what it keeps, and one picture that arrives fit into its memory together.
 
@@ -137,24 +122,23 @@ class ServerSettings(BaseModel):
         Raises:
             ConfigError: they do not.
         """
-        needed = used_bytes + self.kept_bytes + LIMITS.memory_bytes
-        if needed > self.app_bytes:
+        needed = used_bytes + self.cache_bytes + LIMITS.memory_bytes
+        if needed > self.memory_bytes:
             raise ConfigError(
-                f"{PREFIX}MEMORY_BYTES = {self.app_bytes:,}: expected at least {needed:,}: {used_bytes:,} for the app "
-                f"with its models, {self.kept_bytes:,} for what is kept ({PREFIX}CACHE_BYTES) and "
+                f"{PREFIX}MEMORY_BYTES = {self.memory_bytes:,}: expected at least {needed:,}: {used_bytes:,} for the "
+                f"app with its models, {self.cache_bytes:,} for what is kept ({PREFIX}CACHE_BYTES) and "
                 f"{LIMITS.memory_bytes:,} for a picture that is opened"
             )
 
     @property
-    def kept_model_bytes(self) -> int:
-        """The bound on the models that are kept."""
-        return self.model_bytes or self.app_bytes // 4
-
-    @property
     def clip_limits(self) -> ClipLimits:
         """The limits of clips."""
-        frames = math.ceil(self.clip_seconds * FRAMES_A_SECOND)
-        return ClipLimits(self.clip_pixels, self.clip_bytes, frames, self.clip_seconds)
+        return ClipLimits(
+            pixels=self.clip_pixels,
+            nbytes=self.clip_bytes,
+            frames=math.ceil(self.clip_seconds * FRAMES_A_SECOND),
+            seconds=self.clip_seconds,
+        )
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> ServerSettings:
