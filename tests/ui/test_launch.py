@@ -34,7 +34,7 @@ def _nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def demo_of(start: Callable[..., Any] = lambda **_: (None, "", None)) -> Any:
-    blocks = SimpleNamespace(server=None)
+    blocks = SimpleNamespace(server=None, is_running=False)
     settings = ServerSettings()
     return SimpleNamespace(
         launch=start, get_blocks=lambda: blocks, rules=HostRules.of(), handlers=Mock(), server_settings=settings
@@ -54,6 +54,13 @@ def test_gradio_sees_neither_proxies_nor_addresses(monkeypatch: pytest.MonkeyPat
 
     assert launch.serve(demo_of(start), block=False, quiet=True) == "http://localhost:7860"
     assert seen == [set()] and {name: os.environ[name] for name in variables} == variables
+
+
+def test_what_is_there_at_the_start_is_never_searched_for_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    freeze = Mock()
+    monkeypatch.setattr(launch, "gc", Mock(freeze=freeze))
+    launch.serve(demo_of(lambda **_: (None, "http://localhost:7860", None)), quiet=True)
+    freeze.assert_called_once_with()
 
 
 def test_ports_that_are_all_in_use_are_said_with_the_option_that_names_another() -> None:

@@ -35,7 +35,7 @@ from vitviz.ui.server.routes import DEVICE, FILE, HEALTH, PREVIEW, UPLOAD
 from vitviz.ui.server.rule import RequestError
 
 # An upload is written in parts of this size, which is as much of it as uvicorn holds.
-BATCH_BYTES = 2**18
+BATCH_BYTES, PART_BYTES = 2**18, 2**16
 NO_FORM = f"the form cannot be read: expected 1 to {FORM_FILES} whole files, all in 'files'"
 # The last boundary of a form, which has at most 70 characters (RFC 2046), and what may follow it.
 MAX_END_BYTES = 100
@@ -167,8 +167,9 @@ class PageRoutes:
         uid, name = request.path_params["uid"], request.path_params["name"]
 
         async def respond() -> Response:
-            media_type = PICTURES.get(Path(name).suffix, BYTES)
-            return FileResponse(await self._service.file(uid, name), headers=KEPT, media_type=media_type)
+            path = await self._service.file(uid, name)
+            headers = {**KEPT, "content-length": str(path.stat().st_size)}
+            return StreamingResponse(_parts(path), 200, headers, PICTURES.get(Path(name).suffix, BYTES))
 
         return await self._answered(respond)
 
@@ -283,6 +284,13 @@ class PageRoutes:
         return FileResponse(
             found, headers=KEPT, media_type=picture or BYTES, filename=path.name, content_disposition_type=disposition
         )
+
+
+async def _parts(path: Path) -> AsyncIterator[bytes]:
+    """The parts of a file that was written lately: to read them takes less than to ask a thread."""
+    with open(path, "rb") as file:
+        while part := file.read(PART_BYTES):
+            yield part
 
 
 def _write(file: NewFile, content: bytes, report: Report) -> int:
