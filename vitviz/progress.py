@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,17 +31,10 @@ class DownloadProgress:
     total: int | None
 
 
-@contextmanager
-def shown_bar(text: str, total: int) -> Iterator[Callable[[Progress], Any]]:
-    """A function that shows progress on a terminal or in a notebook, after a second."""
+def progress_bar(text: str, items: Iterable[Any] | None = None, total: int | None = None) -> Any:
+    """A bar of tqdm's over items, or of so many steps, on a terminal or in a notebook, after a second."""
     from tqdm import tqdm
 
     # Where it is seen, the environment may still disable it.
-    with tqdm(
-        desc=text,
-        total=total,
-        delay=1,
-        leave=False,
-        **({} if "ipykernel" in sys.modules or (sys.stderr and sys.stderr.isatty()) else {"disable": True}),
-    ) as bar:
-        yield lambda progress: bar.update(progress.done - bar.n)
+    is_hidden = "ipykernel" not in sys.modules and not (sys.stderr and sys.stderr.isatty())
+    return tqdm(items, text, total, delay=1, leave=False, **({"disable": True} if is_hidden else {}))

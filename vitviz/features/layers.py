@@ -16,7 +16,7 @@ from vitviz.features.vectors import Kind, layer_vectors
 from vitviz.images.opening import open_image
 from vitviz.models.network import Network
 from vitviz.models.weight_samples import network_samples
-from vitviz.progress import Progress, shown_bar
+from vitviz.progress import progress_bar
 from vitviz.weights import Model
 from vitviz.weights.bundled import resources
 
@@ -74,12 +74,8 @@ def layer_scores(model: Model, of: Kind = "tokens") -> LayerScores:
     key = of, network_samples(network)
     scores = _known.setdefault(network, {})
     if key not in scores:
-        parts = list[torch.Tensor]()
-        with shown_bar(f"choosing a layer of {model.name}", len(PHOTOGRAPHS)) as report:
-            for name in PHOTOGRAPHS:
-                parts.append(_scores(model, of, name))
-                report(Progress(len(parts), len(PHOTOGRAPHS)))
-        found = torch.stack(parts).mean(0)
+        names = progress_bar(f"choosing a layer of {model.name}", PHOTOGRAPHS)
+        found = torch.stack([_scores(model, of, name) for name in names]).mean(0)
         scores[key] = LayerScores(found[1:], found[0])
     return scores[key]
 

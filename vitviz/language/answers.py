@@ -30,7 +30,7 @@ from vitviz.language.record import Layer, Recorder
 from vitviz.language.text import Token, Word, find_word, token_text
 from vitviz.models.watched.replay import TOLERANCES
 from vitviz.models.watched.state import dtype_of
-from vitviz.progress import Progress, shown_bar
+from vitviz.progress import progress_bar
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.visualization.maps import whole_picture
 
@@ -300,16 +300,13 @@ class Answer(AttributeAdvice):
         whole = self._without(number, grid, ())
         self._check(found, whole)
         if patches is not None:
-            cells = tuple(pairs("patches", patches, "row and column", QueryError))
-            return float(self._without(number, grid, cells)[0, steps].sum().exp())
+            hidden = tuple(pairs("patches", patches, "row and column", QueryError))
+            return float(self._without(number, grid, hidden)[0, steps].sum().exp())
         image, count = self.prompt.pictures[number], integer("squares", squares, 1, MethodError)
         rows, columns = (max(1, round(count * side / max(image.size))) for side in reversed(image.size))
         _, geometry = whole_picture(image, (rows, columns))
-        falls = list[torch.Tensor]()
-        with shown_bar("hiding squares", rows * columns) as report:
-            for cell in product(range(rows), range(columns)):
-                falls.append(whole[0] - self._without(number, geometry, (cell,))[0])
-                report(Progress(len(falls), rows * columns))
+        cells = progress_bar("hiding squares", [*product(range(rows), range(columns))])
+        falls = [whole[0] - self._without(number, geometry, (cell,))[0] for cell in cells]
         bits = torch.stack(falls)[:, steps].sum(1).unflatten(0, (rows, columns)) / math.log(2)
         text = (
             f"Hiding each of {rows} × {columns} squares: bits by which {found.text!r} becomes less probable; values "

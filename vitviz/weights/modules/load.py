@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
 from itertools import product
 from pathlib import PurePath
@@ -25,7 +24,7 @@ from vitviz.models.watched.network import WatchedNetwork
 from vitviz.models.watched.outputs import Forward, first_output, is_vector, observation_errors, primary_output
 from vitviz.models.watched.replay import Replay
 from vitviz.models.watched.state import check_device, check_state, device_of, dtype_of
-from vitviz.progress import Progress, shown_bar
+from vitviz.progress import Progress, progress_bar
 from vitviz.weights.architectures import architecture_of_module
 from vitviz.weights.metadata.classes import read_labels
 from vitviz.weights.metadata.labels import ORDERS
@@ -84,7 +83,8 @@ def load_module(
     module = unwrap(module)
     name = name or module_name(module)
     try:
-        with shown_bar(f"watching {name}", PASSES) if report is None else nullcontext(report) as shown:
+        with progress_bar(f"watching {name}", total=PASSES) as bar:
+            shown = report or (lambda progress: bar.update(progress.done - bar.n))
             return _load(module, name, shown, **stated)
     except (ConfigError, ImageError) as error:
         raise _with_architecture(module, name, error) from None
