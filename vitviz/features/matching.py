@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from vitviz.attention.token_map import TokenMap
 from vitviz.errors.arguments import boolean, integer, named_arguments
 from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import MethodError
-from vitviz.features.analysed import Analysed, featured
+from vitviz.features.analysed import featured
 from vitviz.features.vectors import Kind
 from vitviz.visualization.heatmaps import Heatmap
 
@@ -58,7 +57,8 @@ def matches(a: Any, b: Any, mutual: bool = True, *, layer: int | None = None, of
     >>> pairs[0].patches[0] == pairs[0].patches[1], len(pairs)
     (True, 196)
     """
-    [(first, mine), (second, theirs)] = featured([a, b], layer, of)
+    pairs = featured([a, b], layer, of)
+    [(_, mine), (_, theirs)] = pairs
     cosines = (mine.unit[mine.kept] @ theirs.unit[theirs.kept].T).clamp(-1, 1)
     scores, best = cosines.max(1)
     order = scores.argsort(descending=True, stable=True)
@@ -66,15 +66,13 @@ def matches(a: Any, b: Any, mutual: bool = True, *, layer: int | None = None, of
         order = order[cosines.argmax(0)[best[order]] == order]
     found = []
     for index in order.tolist():
-        cells = mine.layout.cell(mine.kept[index]), theirs.layout.cell(theirs.kept[best[index]])
-        boxes = _box(first, cells[0]), _box(second, cells[1])
-        found.append(Match(float(scores[index]), cells, boxes))
+        first, second = mine.layout.cell(mine.kept[index]), theirs.layout.cell(theirs.kept[best[index]])
+        boxes = [
+            analysis.prepared.geometry.patch_rectangle(*cell, *features.values.shape[:2])
+            for (analysis, features), cell in zip(pairs, (first, second), strict=True)
+        ]
+        found.append(Match(float(scores[index]), (first, second), (boxes[0], boxes[1])))
     return found
-
-
-def _box(analysis: Analysed, cell: tuple[int, int]) -> tuple[float, float, float, float]:
-    layout = analysis.trace.layout
-    return analysis.prepared.geometry.patch_rectangle(*cell, layout.grid_height, layout.grid_width)
 
 
 @named_arguments(MethodError)
@@ -109,9 +107,7 @@ def clusters(analyses: Any, k: int, *, layer: int | None = None, of: Kind = "tok
     vectors = torch.cat([each.unit[each.kept] for _, each in pairs]).double().numpy()
     if k > len(vectors):
         raise MethodError(f"k = {k}: expected at most {len(vectors)}, the number of patches")
-    random = np.random.default_rng(integer("seed", seed, 0, MethodError))
-    starts = [random.choice(vectors, k, replace=False) for _ in range(STARTS)]
-    centres, _ = min((kmeans(vectors, start) for start in starts), key=itemgetter(1))
+    centres, _ = kmeans(vectors, k, STARTS, seed=integer("seed", seed, 0, MethodError))
     sizes = np.bincount(vq(vectors, centres)[0], minlength=len(centres))
     centres = centres[(-sizes).argsort(kind="stable")]
     maps = []
