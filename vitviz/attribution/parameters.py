@@ -21,8 +21,8 @@ from vitviz.attribution.requests import Bounds, canonical_target, canonical_toke
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import choices
 
-INTEGER = re.compile(r"-?\d{1,12}", re.ASCII)
-DECIMAL = re.compile(r"-?\d{1,16}(\.\d{1,20})?(e[+-]?\d{1,3})?", re.ASCII)
+# Numbers and booleans of JSON.
+PLAIN = re.compile(r"-?(0|[1-9]\d{0,15})(\.\d{1,20})?(e[+-]?\d{1,3})?|true|false", re.ASCII)
 PAIR = re.compile(r"(\d{1,6})[.,](\d{1,6})", re.ASCII)
 
 
@@ -155,8 +155,15 @@ class Choice(Kind):
         return {"options": options, "choices": list(self.words)}
 
 
+class Plain(Kind):
+    """A kind whose values are numbers or booleans, which a link has as JSON; it may have words, too."""
+
+    def parse(self, text: str) -> Any:
+        return plain_of(text)
+
+
 @dataclass(frozen=True)
-class Number(Kind):
+class Number(Plain):
     """A number between two bounds, both included; whole if the step is."""
 
     minimum: float
@@ -180,9 +187,6 @@ class Number(Kind):
     def read(self, value: object, bounds: Bounds, field: str) -> float:
         return number(field, value, self.minimum, self.maximum, whole=self.whole)
 
-    def parse(self, text: str) -> float:
-        return integer_of(text) if self.whole else decimal_of(text)
-
     def facts(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("minimum", "maximum", "step", "whole")}
 
@@ -190,7 +194,7 @@ class Number(Kind):
         return f" ({self.minimum:g} to {self.maximum:g}, default: {default:g})"
 
 
-class Switch(Kind):
+class Switch(Plain):
     """True or false."""
 
     control = "switch"
@@ -202,14 +206,9 @@ class Switch(Kind):
     def read(self, value: object, bounds: Bounds, field: str) -> bool:
         return switch(field, value)
 
-    def parse(self, text: str) -> bool:
-        if text not in ("true", "false"):
-            raise MethodError(f"expected {self.legal}")
-        return text == "true"
-
 
 @dataclass(frozen=True)
-class LayerNumber(Kind):
+class LayerNumber(Plain):
     """A layer of the model, counted from 0, or from the end as ``-1``.
 
     ``on_page`` says whether the page has a control for it.
@@ -226,9 +225,6 @@ class LayerNumber(Kind):
     def canonical(self, value: object, bounds: Bounds, field: str) -> float:
         return self.read(value, bounds, field) % bounds.layers
 
-    def parse(self, text: str) -> int:
-        return integer_of(text)
-
     def facts(self) -> dict[str, Any]:
         return {"on_page": self.on_page}
 
@@ -236,7 +232,7 @@ class LayerNumber(Kind):
         return f"; from 0, or from the end as -1 (default: {default})"
 
 
-class HeadNumber(Kind):
+class HeadNumber(Plain):
     """A head of the model, counted from 0 or from the end as ``-1``, or a fusion of all its heads."""
 
     control = "head"
@@ -251,9 +247,6 @@ class HeadNumber(Kind):
     def canonical(self, value: object, bounds: Bounds, field: str) -> float | str:
         head = self.read(value, bounds, field)
         return head if isinstance(head, str) else head % bounds.heads
-
-    def parse(self, text: str) -> int | str:
-        return int(text) if INTEGER.fullmatch(text) else text
 
     def option(self, default: Any) -> str:
         return f" (counted from 0, or {', '.join(HEAD_FUSIONS)}; default: {default})"
@@ -347,31 +340,21 @@ def values_of(
     }
 
 
-def integer_of(text: str) -> int:
-    """The whole number in a text.
+def plain_of(text: str) -> Any:
+    """The number or the boolean that a text is; any other text as it is, for the check of what is legal to name."""
+    return json.loads(text) if PLAIN.fullmatch(text) else text
+
+
+def pair_of(text: str) -> tuple[int, int]:
+    """The two whole numbers in a text, such as ``"4,5"``.
 
     Raises:
         MethodError: there is another text.
     """
-    return int(_whole_match(INTEGER, text, "a whole number")[0])
-
-
-def decimal_of(text: str) -> float:
-    """The number in a text, as :func:`integer_of`."""
-    return float(_whole_match(DECIMAL, text, "a number")[0])
-
-
-def pair_of(text: str) -> tuple[int, int]:
-    """The two whole numbers in a text, such as ``"4,5"``, as :func:`integer_of`."""
-    first, second = _whole_match(PAIR, text, "two whole numbers").groups()
-    return int(first), int(second)
-
-
-def _whole_match(pattern: re.Pattern[str], text: str, expected: str) -> re.Match[str]:
-    match = pattern.fullmatch(text)
+    match = PAIR.fullmatch(text)
     if match is None:
-        raise MethodError(f"expected {expected}")
-    return match
+        raise MethodError("expected two whole numbers")
+    return int(match[1]), int(match[2])
 
 
 def text_of(value: Any) -> str:

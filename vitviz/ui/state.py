@@ -14,14 +14,13 @@ from vitviz.attribution.json_values import fields as object_fields
 from vitviz.attribution.json_values import number
 from vitviz.attribution.methods import MethodName
 from vitviz.attribution.parameters import (
-    INTEGER,
     Choice,
     Kind,
     Number,
     Switch,
     Token,
-    decimal_of,
     pair_of,
+    plain_of,
     values_of,
 )
 from vitviz.attribution.requests import MAX_INDEX, Bounds
@@ -97,9 +96,6 @@ class Resolution(Number):
     def read(self, value: object, bounds: Bounds, field: str) -> Any:
         return NATIVE if value == NATIVE else super().read(value, bounds, field)
 
-    def parse(self, text: str) -> Any:
-        return int(text) if INTEGER.fullmatch(text) else text
-
 
 class Percentiles(Kind):
     """The lower and the upper end of a robust scale."""
@@ -107,8 +103,8 @@ class Percentiles(Kind):
     def read(self, value: object, bounds: Bounds, field: str) -> tuple[float, float]:
         return percentile_pair(field, value)
 
-    def parse(self, text: str) -> tuple[float, ...]:
-        return tuple(map(decimal_of, text.split(",")))
+    def parse(self, text: str) -> tuple[Any, ...]:
+        return tuple(map(plain_of, text.split(",")))
 
 
 class Place(Kind):
