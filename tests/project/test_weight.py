@@ -13,7 +13,7 @@ from tests.support.example import ROOT
 MOST = {
     "analysis": 510,
     "attention": 630,
-    "attribution": 930,
+    "attribution": 900,
     "cli": 850,
     "datasets": 1210,
     "errors": 260,

@@ -49,14 +49,10 @@ def rollouts(
 def _propagate_group(setups: Sequence[RolloutSetup]) -> torch.Tensor:
     """The rows of a group at the start layer's input, ``"image token"``."""
     first, trace = setups[0], joined([setup.trace for setup in setups])
-    if first.starts_at_pooling:
-        rows = torch.stack([setup.row for setup in setups])
-    else:
-        # The same for every image.
-        rows = first.row.expand(len(setups), -1, -1)
+    rows = torch.stack([setup.start.row for setup in setups])
     is_normalised = has_normalised_rows(first.trace, first.head_fusion, first.options)
     step = (_mixing_step if is_normalised else _normalising_step)(trace, first)
-    return propagate(rows, first.active_rows, step, first.options)[:, 0]
+    return propagate(rows, first.start.active_rows, step, first.options)[:, 0]
 
 
 def _mixing_step(trace: AttentionTrace, setup: RolloutSetup) -> Step:

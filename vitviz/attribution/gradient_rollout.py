@@ -13,9 +13,7 @@ from vitviz.attention.layout import Query
 from vitviz.attention.precision import precise
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import Chunks
-from vitviz.attribution.pooling import POOLING_QUERY, pooling_start
 from vitviz.attribution.propagation import (
-    ALL_ROWS,
     VIT_EXPLAIN,
     Reference,
     RolloutOptions,
@@ -23,8 +21,7 @@ from vitviz.attribution.propagation import (
     has_left,
     normalising_step,
     propagate,
-    start_row,
-    start_rows,
+    start_of,
 )
 from vitviz.attribution.threshold import discard
 from vitviz.errors.arguments import instance
@@ -73,19 +70,16 @@ def gradient_rollout(
         # Most ties are entries that are zero already, so which of them topk discards does not matter.
         return discard(matrix, options.discard_ratio, as_topk=options.reference == VIT_EXPLAIN)
 
-    pooled = pooling_start(gradients.pooled, query, layers, options.depth)
-    query = gradients.default_query if query is None else query
-    active_rows = start_rows(layout, query, options)
-    row = start_row(layout, active_rows, precise(gradients.keys[0][:0]))
-    query_name = layout.query_name(query)
+    pooled, like = gradients.pooled, precise(gradients.keys[0][:0])
     if pooled is not None:
-        row, active_rows, query_name = pooled.mean(0, keepdim=True).relu().to(row), ALL_ROWS, POOLING_QUERY
-        total = row.sum()
-        row = row / total.where(total > 0, 1.0)
-    tokens = propagate(row, active_rows, normalising_step(chunks, options), options)[0]
-    description = f"Gradient rollout of {gradients.target.name} for {query_name}"
+        pooled = pooled.mean(0, keepdim=True).relu().to(like)
+        total = pooled.sum()
+        pooled = pooled / total.where(total > 0, 1.0)
+    start = start_of(layout, query, gradients.default_query, pooled, layers, options.depth, like, reference)
+    tokens = propagate(start.row, start.active_rows, normalising_step(chunks, options), options)[0]
+    description = f"Gradient rollout of {gradients.target.name} for {start.name}"
     heads = gradients.queries[0].shape[0]
-    raised = options.residual_weight == 1 or has_left(tokens, active_rows)
+    raised = options.residual_weight == 1 or has_left(tokens, start.active_rows)
     return as_map(tokens, layout, options, description, f"mean of {heads} heads", raised=raised)
 
 

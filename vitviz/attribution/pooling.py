@@ -5,9 +5,7 @@ Lee et al. 2019, "Set Transformer", section 3.2, as in SigLIP (Zhai et al. 2023)
 
 from __future__ import annotations
 
-import torch
-
-from vitviz.attention.layout import Query, numbered
+from vitviz.attention.layout import numbered
 from vitviz.attention.softmax import HeadFusion, one_head
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
@@ -15,20 +13,6 @@ from vitviz.errors.kinds import MethodError
 
 POOLING_QUERY = "the pooling query"
 NO_ATTENTION_POOLING = "this model does not pool by attention; what it classifies is a token, or a mean"
-
-
-def pooling_start(pooled: torch.Tensor | None, query: Query | None, layers: range, depth: int) -> torch.Tensor | None:
-    """``pooled`` if a propagation through these layers begins at the pooling's learned query; None for a token.
-
-    Raises:
-        MethodError: it would, and the last layer is not among them.
-    """
-    if pooled is None or query is not None:
-        return None
-    if layers.stop < depth:
-        reads = f"{POOLING_QUERY}, with which this map begins, reads the last layer, {depth - 1}"
-        raise MethodError(f"end_layer = {layers[-1]}: {reads}; expected query= a token, such as 'patches'")
-    return pooled
 
 
 def pooling_attention(trace: AttentionTrace, head: int | HeadFusion = "mean") -> TokenMap:

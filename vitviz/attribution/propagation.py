@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 
 from vitviz.attention.layout import Query, TokenLayout, layer_range
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import Chunks
+from vitviz.attribution.pooling import POOLING_QUERY
 from vitviz.errors.arguments import number, word
 from vitviz.errors.kinds import MethodError
 
@@ -90,24 +91,59 @@ def propagate(tokens: torch.Tensor, active_rows: slice, step: Step, options: Rol
     return tokens
 
 
-def start_rows(layout: TokenLayout, query: Query, options: RolloutOptions) -> slice:
-    """The tokens at which a propagation starts, ``active_rows`` of :func:`propagate`.
+class Start(NamedTuple):
+    """Where a propagation starts.
+
+    Args:
+        row: ``"1 token"``, the ``tokens`` of :func:`propagate`.
+        active_rows: the tokens that are not zero in it.
+        name: of the token in captions.
+    """
+
+    row: torch.Tensor
+    active_rows: slice
+    name: str
+
+
+def start_of(
+    layout: TokenLayout,
+    query: Query | None,
+    default_query: Query,
+    pooled: torch.Tensor | None,
+    layers: range,
+    depth: int,
+    like: torch.Tensor,
+    reference: Reference | None = None,
+) -> Start:
+    """Equal shares of the tokens of a query; without one, what a pooling by attention reads, or the default query.
+
+    Args:
+        layout: order of the tokens.
+        query: the token.
+        default_query: the token if none is named, and no pooling reads.
+        pooled: ``"1 token"``, what the learned query of an attention pooling reads; None if the model pools otherwise.
+        layers: of the propagation.
+        depth: number of layers of the model.
+        like: of the type and on the device of the row.
+        reference: implementation whose numbers to reproduce.
 
     Raises:
         QueryError: the model has no such token.
-        MethodError: the reference cannot be reproduced for this model.
+        MethodError: the reference cannot be reproduced for this model, or the pooling's query does not read the last
+            of these layers.
     """
-    if options.reference is not None and layout.default_query != "cls":
-        reason = f"this model has no CLS token, which {options.reference} takes for granted"
-        raise MethodError(f"reference {options.reference!r}: {reason}")
-    return layout.select(query)
-
-
-def start_row(layout: TokenLayout, selection: slice, like: torch.Tensor) -> torch.Tensor:
-    """Equal shares of these tokens, ``"1 token"``: ``tokens`` of :func:`propagate`."""
-    row = like.new_zeros(1, layout.token_count)
-    row[:, selection] = 1 / (selection.stop - selection.start)
-    return row
+    if reference is not None and layout.default_query != "cls":
+        reason = f"this model has no CLS token, which {reference} takes for granted"
+        raise MethodError(f"reference {reference!r}: {reason}")
+    if pooled is not None and query is None:
+        if layers.stop < depth:
+            reads = f"{POOLING_QUERY}, with which this map begins, reads the last layer, {depth - 1}"
+            raise MethodError(f"end_layer = {layers[-1]}: {reads}; expected query= a token, such as 'patches'")
+        return Start(pooled.to(like), ALL_ROWS, POOLING_QUERY)
+    query = default_query if query is None else query
+    tokens, row = layout.select(query), like.new_zeros(1, layout.token_count)
+    row[:, tokens] = 1 / (tokens.stop - tokens.start)
+    return Start(row, tokens, layout.query_name(query))
 
 
 def has_left(tokens: torch.Tensor, start: slice) -> bool:

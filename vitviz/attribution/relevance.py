@@ -12,8 +12,7 @@ import math
 from vitviz.attention.layout import Query, layer_range
 from vitviz.attention.precision import precise
 from vitviz.attention.token_map import TokenMap
-from vitviz.attribution.pooling import POOLING_QUERY, pooling_start
-from vitviz.attribution.propagation import ALL_ROWS, has_left, start_row
+from vitviz.attribution.propagation import ALL_ROWS, has_left, start_of
 from vitviz.errors.arguments import instance
 from vitviz.models.gradients import GradientTrace
 
@@ -43,21 +42,17 @@ def relevance(
     """
     instance("gradients", gradients, GradientTrace, "vitviz.models.gradients.trace_gradients(network, pixels, target)")
     layout, layers = gradients.layout, gradients.span(start_layer, end_layer)
-    pooled = pooling_start(gradients.pooled, query, layers, gradients.layers.stop)
-    query = gradients.default_query if query is None else query
-    active_rows, heads = layout.select(query), gradients.queries[0].shape[0]
-    tokens = start_row(layout, active_rows, precise(gradients.values[0][:0]))
-    if pooled is not None:
-        tokens, active_rows = pooled.relu().mean(0, keepdim=True).to(tokens), ALL_ROWS
-    start = active_rows
+    pooled = None if gradients.pooled is None else gradients.pooled.relu().mean(0, keepdim=True)
+    like, heads = precise(gradients.values[0][:0]), gradients.queries[0].shape[0]
+    tokens, start, name = start_of(layout, query, gradients.default_query, pooled, layers, gradients.layers.stop, like)
+    active_rows = start
     for layer in reversed(layers):
         per_head = tokens.new_zeros(heads, *tokens.shape)
         for rows, weights, gradient in gradients.in_chunks(layer, active_rows):
             # Averaging the heads before the product would read all weights once more.
             per_head.baddbmm_(tokens[:, rows].expand(heads, -1, -1), gradient.relu_().mul_(weights))
         tokens, active_rows = tokens + per_head.mean(0), ALL_ROWS
-    sight = f"as {layout.query_name(query) if pooled is None else POOLING_QUERY} sees it"
-    description = f"Relevance for {gradients.target.name} {sight}: {layer_range(layers.start, layers.stop)}"
+    description = f"Relevance for {gradients.target.name} as {name} sees it: {layer_range(layers.start, layers.stop)}"
     return TokenMap.of_tokens(
         tokens[0], layout, "relevance", description, (0.0, math.inf), raised=has_left(tokens[0], start)
     )

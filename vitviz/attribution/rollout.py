@@ -6,7 +6,6 @@ Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.1.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 
@@ -16,18 +15,16 @@ from vitviz.attention.softmax import CHUNK_BYTES, HEAD_FUSIONS, HeadFusion
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace, Chunks
 from vitviz.attribution.exclusion import Exclude, exclude_tokens
-from vitviz.attribution.pooling import POOLING_QUERY, pooling_start
 from vitviz.attribution.propagation import (
-    ALL_ROWS,
     VIT_EXPLAIN,
     Reference,
     RolloutOptions,
+    Start,
     Step,
     as_map,
     normalising_step,
     propagate,
-    start_row,
-    start_rows,
+    start_of,
 )
 from vitviz.attribution.threshold import discard
 from vitviz.errors.arguments import word
@@ -110,16 +107,14 @@ class RolloutSetup:
         trace: trace of the image, without the excluded tokens.
         head_fusion: as in :func:`rollout`.
         options: options of the steps.
-        active_rows: slice of the non-zero tokens of ``row``.
-        name: the query's name in the caption.
+        start: where the propagation starts.
         exclusion: the excluded tokens in the caption.
     """
 
     trace: AttentionTrace
     head_fusion: HeadFusion
     options: RolloutOptions
-    active_rows: slice
-    name: str
+    start: Start
     exclusion: str
 
     @classmethod
@@ -142,35 +137,20 @@ class RolloutSetup:
         if reference is not None and exclude is not None:
             raise MethodError(f"exclude = {describe(exclude)}: {reference} leaves no token out; expected None")
         trace, exclusion = exclude_tokens(trace, exclude)
-        pooled = pooling_start(trace.pooled, query, layers, trace.layers)
-        query = trace.layout.default_query if query is None else query
-        active_rows = start_rows(trace.layout, query, options)
-        if pooled is not None:
-            return cls(trace, head_fusion, options, ALL_ROWS, POOLING_QUERY, exclusion)
-        return cls(trace, head_fusion, options, active_rows, trace.layout.query_name(query), exclusion)
-
-    @cached_property
-    def row(self) -> torch.Tensor:
-        """``"1 token"``, the start of the propagation."""
-        if self.starts_at_pooling:
-            assert self.trace.pooled is not None
-            return self.trace.pooled.mean(0, keepdim=True).to(self.trace.dtype)
-        return start_row(self.trace.layout, self.active_rows, precise(self.trace.keys[:0]))
-
-    @property
-    def starts_at_pooling(self) -> bool:
-        """Whether the map is that of the learned query of an attention pooling."""
-        return self.name == POOLING_QUERY
+        pooled, like = trace.pooled, precise(trace.keys[:0])
+        pooled = None if pooled is None else pooled.mean(0, keepdim=True)
+        start = start_of(trace.layout, query, trace.layout.default_query, pooled, layers, trace.layers, like, reference)
+        return cls(trace, head_fusion, options, start, exclusion)
 
     def propagate(self) -> torch.Tensor:
         """The row at the start layer's input, ``"token"``."""
         steps = _steps(self.trace, self.head_fusion, self.options)
-        return propagate(self.row, self.active_rows, steps, self.options)[0]
+        return propagate(self.start.row, self.start.active_rows, steps, self.options)[0]
 
     def as_map(self, tokens: torch.Tensor) -> TokenMap:
         """The map of a propagated row."""
         trace, fused = self.trace, f"{self.head_fusion} of {self.trace.heads} heads"
-        subject = f"Attention rollout for {self.name}"
+        subject = f"Attention rollout for {self.start.name}"
         return as_map(tokens, trace.layout, self.options, subject, fused, self.exclusion)
 
 
