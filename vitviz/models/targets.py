@@ -76,25 +76,15 @@ class ClassScore:
 
 
 @dataclass(frozen=True)
-class ContrastScore:
-    """The logit of one class minus that of another."""
+class DifferenceScore:
+    """The logit of one class minus that of another, or minus the highest of all others for None."""
 
     first: int
-    second: int
+    second: int | None
 
     def __call__(self, logits: torch.Tensor) -> torch.Tensor:
-        return logits[self.first] - logits[self.second]
-
-
-@dataclass(frozen=True)
-class MarginScore:
-    """The logit of a class minus the highest of all others."""
-
-    index: int
-
-    def __call__(self, logits: torch.Tensor) -> torch.Tensor:
-        others = torch.cat([logits[: self.index], logits[self.index + 1 :]])
-        return logits[self.index] - others.max()
+        others = torch.cat([logits[: self.first], logits[self.first + 1 :]])
+        return logits[self.first] - (others.max() if self.second is None else logits[self.second])
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,12 +130,12 @@ class ClassDifference:
         if self.second is None:
             if len(logits) < 2:
                 raise MethodError(f"margin of {name}: this model has no other class")
-            return Target(f"{name} against the best of the others", MarginScore(first))
+            return Target(f"{name} against the best of the others", DifferenceScore(first, None))
         second = class_index(self.second, logits, labels)
         second_name = class_target(second, len(logits), labels).name
         if first == second:
             raise MethodError(f"contrast of {name} with itself: expected two classes")
-        return Target(f"{name} against {second_name}", ContrastScore(first, second))
+        return Target(f"{name} against {second_name}", DifferenceScore(first, second))
 
 
 TargetChoice = int | str | Target | ClassDifference | None

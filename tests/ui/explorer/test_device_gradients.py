@@ -21,7 +21,7 @@ from vitviz.attribution.inputs import AttributionInput
 from vitviz.attribution.legrad import legrad
 from vitviz.models.attention_gradients import attention_gradients
 from vitviz.models.gradients import trace_gradients
-from vitviz.models.targets import ClassScore, ContrastScore, LikenessScore, MarginScore, Target
+from vitviz.models.targets import ClassScore, DifferenceScore, LikenessScore, Target
 
 TOLERANCE = 1e-4
 ALL = {"products": "positive", "gradCam": True, "pixels": True, "legrad": True}
@@ -93,16 +93,16 @@ def targets(model: Model, draw: random.Random) -> list[tuple[dict[str, Any], Tar
         ({"features": features.tolist()}, likeness),
     ]
     if outputs > 1:
-        listed.append(({"index": first, "margin": True}, Target("margin", MarginScore(first))))
+        listed.append(({"index": first, "margin": True}, Target("margin", DifferenceScore(first, None))))
     if first != second:
-        listed.append(({"index": first, "against": second}, Target("contrast", ContrastScore(first, second))))
+        listed.append(({"index": first, "against": second}, Target("contrast", DifferenceScore(first, second))))
     return listed
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_bundled_network_has_the_librarys_gradients(kind: Kind) -> None:
     model = vitviz.load()
-    pixels, target = vitviz.analyze(EXAMPLE, model).prepared.pixels, Target("margin", MarginScore(17))
+    pixels, target = vitviz.analyze(EXAMPLE, model).prepared.pixels, Target("margin", DifferenceScore(17, None))
     asked = {"target": {"index": 17, "margin": True}, "wants": ALL}
     found = on_device(model, [Pass(pixels, asked)] * 2, kind)
     assert_same(model, pixels, target, found[0], "positive")
