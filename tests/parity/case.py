@@ -101,7 +101,9 @@ def answer_of_vitviz(network: Network, pixels: torch.Tensor) -> tuple[torch.Tens
         return network(pixels, need_weights=True)
     traces, layers = network.encode(pixels).traces, range(network.config.depth)
     # A network that pools nothing returns its tokens.
-    return network.returned(pixels), [torch.stack([trace.weights(layer) for trace in traces]) for layer in layers]
+    with network.running(pixels) as inputs:
+        output = network.run(inputs)
+    return output, [torch.stack([trace.weights(layer) for trace in traces]) for layer in layers]
 
 
 def randomised(module: nn.Module) -> nn.Module:

@@ -249,7 +249,7 @@ EXTRAS = {
     "hub": ({"datasets"}, "datasets/hub.py"),
     "notebook": ({"anywidget"}, "ui/explorer/selection.py"),
     "ray": ({"ray"}, "datasets/cluster.py"),
-    "open_clip": ({"open_clip"}, "weights/packages.py"),
+    "open_clip": ({"open_clip"}, "weights"),
     "text": ({"open_clip", "transformers"}, "weights/text_tower.py"),
     "timm": ({"timm"}, "weights/packages.py"),
     "transformers": ({"transformers"}, "weights/packages.py"),

@@ -27,6 +27,6 @@ def read_any(source: str | os.PathLike[str], **arguments: Any) -> Reading:
     return read_source(source, Stated.of(**arguments), **options)
 
 
-def load_checkpoint(path: str | Path, name: str | None = None, max_bytes: int | None = None) -> Model:
+def load_checkpoint(path: str | Path, name: str | None = None) -> Model:
     """A file that :func:`vitviz.save_checkpoint` wrote."""
-    return read_native(open_weights(path), name, max_bytes)
+    return read_native(open_weights(path), name)

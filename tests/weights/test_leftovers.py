@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -204,25 +203,6 @@ def test_a_pattern_that_cannot_be_meant_is_refused(patterns: Any, sentence: str,
         read(timm_state(), tmp_path, ignore=patterns)
 
 
-# The folder of a training run of transformers.
-
-
-def test_of_a_trainers_folder_the_newest_state_is_opened(tmp_path: Path) -> None:
-    small = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96}
-    config = transformers.ViTConfig(image_size=32, patch_size=8, num_labels=3, **small)
-    models = {step: randomised(transformers.ViTForImageClassification(config)) for step in (500, 1500, 1000)}
-    for step, model in models.items():
-        model.save_pretrained(tmp_path / f"checkpoint-{step}")
-        torch.save({"lr": torch.ones(1)}, tmp_path / f"checkpoint-{step}" / "optimizer.pt")
-    # One that was interrupted while it was written.
-    (tmp_path / "checkpoint-2000").mkdir()
-    (tmp_path / "checkpoint-2000" / "trainer_state.json").write_text(json.dumps({}))
-    reading = read_checkpoint(tmp_path)
-    pixels = torch.randn(2, 3, 32, 32)
-    torch.testing.assert_close(reading.model.network(pixels), models[1500](pixels).logits, rtol=0, atol=1e-5)
-    assert facts_of(reading)["folder"] == "checkpoint-1500"
-
-
 # A configuration beside a file with an unusual name.
 
 
@@ -247,10 +227,10 @@ def test_the_only_file_of_a_folder_is_read_with_its_configuration(tmp_path: Path
 def test_a_configuration_that_may_be_of_another_file_is_said_not_to_be_read(tmp_path: Path) -> None:
     _small_folder(tmp_path)
     torch.save({"lr": torch.ones(1)}, tmp_path / "optimizer.pt")
-    with pytest.raises(CheckpointError, match=r"heads=….*config\.json beside it is not read"):
+    with pytest.raises(CheckpointError, match=r"heads=….*the configuration beside it is not read"):
         vitviz.load(tmp_path / "best.safetensors")
     model = vitviz.load(tmp_path / "best.safetensors", heads=4, activation="gelu", norm_epsilon=1e-12, pooling="cls")
-    assert "config.json not read" in model.assumptions
+    assert "configuration not read" in model.assumptions
 
 
 @pytest.mark.parametrize("content", ['{"lr": 0.1}', "[1, 2]"])

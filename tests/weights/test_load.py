@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -207,26 +206,6 @@ def test_a_refusal_names_what_the_user_asked_for(server: HubServer, told: Callab
 
 
 # What it may take of memory.
-
-
-@pytest.mark.parametrize("own", [False, True], ids=["foreign", "vitviz's own"])
-def test_a_network_takes_no_more_memory_than_stated(tmp_path: Path, make_model: MakeModel, own: bool) -> None:
-    path = tmp_path / "mine.safetensors"
-    save_file(state_of(), path)
-    model = load(path, **OPEN)
-    if own:
-        save_checkpoint(path, model)
-    needed = 4 * sum(tensor.numel() for tensor in model.network.state_dict().values())
-    sentence = rf"^mine\.safetensors: its network takes {needed:,} bytes .* allow more by max_bytes={needed}$"
-    with pytest.raises(LimitError, match=sentence):
-        load(path, max_bytes=needed - 1, **({} if own else OPEN))
-    load(path, max_bytes=needed, **({} if own else OPEN))
-
-
-@pytest.mark.parametrize("limit", [-1, 1.5, "2 GB", True])
-def test_a_limit_that_is_none_is_refused(limit: Any) -> None:
-    with pytest.raises(CheckpointError, match="max_bytes = "):
-        load(max_bytes=limit)
 
 
 def test_memory_that_runs_out_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from tests.support.foreign_folders import FOREIGN, write_foreign
 from tests.support.package_checkpoints import edit, write
 from tests.support.pickles import Payload
 from vitviz.errors.extras import needs
-from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, UnknownFamilyError, VitvizError
+from vitviz.errors.kinds import CheckpointError, ConfigError, UnknownFamilyError, VitvizError
 from vitviz.models.watched.network import WatchedNetwork
 from vitviz.models.watched.outputs import primary_output
 from vitviz.weights.metadata.beside import Beside
@@ -46,7 +46,8 @@ def check_output(model: vitviz.Model, module: Callable[[torch.Tensor], Any]) -> 
     pixels = torch.randn(2, 3, config.image_height, config.image_width)
     with torch.no_grad():
         assert isinstance(model.network, WatchedNetwork)
-        assert torch.equal(model.network.returned(pixels), primary_output(module(pixels)))
+        with model.network.running(pixels) as inputs:
+            assert torch.equal(model.network.run(inputs), primary_output(module(pixels)))
 
 
 # What opens.
@@ -252,7 +253,6 @@ WRONG: dict[str, tuple[dict[str, Any], type[VitvizError], str]] = {
     "a family": ({"engine": "module", "family": "timm"}, CheckpointError, "family: of vitviz's own network alone; .*"),
     "tokens": ({"engine": "module", "prefix": ["cls"]}, ConfigError, "prefix: of a module in memory alone; .*"),
     "labels": ({"engine": "module", "labels": ["a"]}, ConfigError, r".* an output of shape \(1, 3\) for 1 labels; .*"),
-    "memory": ({"max_bytes": 1000}, LimitError, ".*: its network takes [\\d,]+ bytes of memory; at most 1,000 .*"),
 }
 
 

@@ -69,18 +69,17 @@ MAX_MAPS, MAX_LIKENESSES = 16, 8
 SERIES = "snapshots"
 
 
-def open_choice(choice: ModelChoice, report: Report = no_report, max_bytes: int | None = None) -> Model:
+def open_choice(choice: ModelChoice, report: Report = no_report) -> Model:
     """Open a choice as :func:`vitviz.load` does.
 
     Args:
         choice: of the visitor, or of the operator.
         report: receives the progress of a download.
-        max_bytes: the largest weights.
 
     Raises:
         CheckpointError, ConfigError, LimitError: it cannot be opened.
     """
-    options = {**dict(choice.overrides), "report": report, "max_bytes": max_bytes}
+    options = {**dict(choice.overrides), "report": report}
     if not choice.files:
         return load(choice.source, **options)
     missing = [Path(file).name for file in choice.files if not Path(file).is_file()]
@@ -93,8 +92,7 @@ def open_choice(choice: ModelChoice, report: Report = no_report, max_bytes: int 
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vitviz-", ignore_cleanup_errors=True)))
         try:
-            counts = Counter(Path(file).name for file in choice.files)
-            repeated = [file for file, count in counts.items() if count > 1]
+            repeated = [file for file, count in Counter(Path(each).name for each in choice.files).items() if count > 1]
             if repeated:
                 raise CheckpointError(f"{name}: {listing(repeated)} more than once; expected every file once")
             for file in choice.files:

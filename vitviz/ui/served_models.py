@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vitviz.attention.precision import PRECISIONS, Precision
-from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.kinds import CheckpointError, LimitError
 from vitviz.errors.messages import choices
 from vitviz.models.vit import VisionTransformer
 from vitviz.ui.holdings import Bound, Holdings
@@ -83,9 +83,11 @@ class Models:
         def opened(report: Report) -> Model:
             if run is not None and choice.step is not None:
                 return self._like_start(open_snapshot(run, choice.step))
-            return self._like_start(open_choice(choice, report, self.kept.bound.limit))
+            return self._like_start(open_choice(choice, report))
 
-        model = await self._line.run(opened, report)
+        model, most = await self._line.run(opened, report), self.kept.bound.limit
+        if model.nbytes > most:
+            raise LimitError(f"{model.name}: weights of {model.nbytes:,} bytes; this server keeps at most {most:,}")
         self.kept.put(choice, model, current_visitor())
         return model
 

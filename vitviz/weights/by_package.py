@@ -20,7 +20,7 @@ from vitviz.weights.metadata.class_names import find_class_names
 from vitviz.weights.model import Origin
 from vitviz.weights.modules.load import load_module
 from vitviz.weights.modules.preparation import OF_MODULES
-from vitviz.weights.overrides import Stated, check_bytes
+from vitviz.weights.overrides import Stated
 from vitviz.weights.packages import Built, build_by_name, build_from_folder
 from vitviz.weights.read import Reading, describe, summarise
 
@@ -47,10 +47,9 @@ def read_by_package(
     Raises:
         CheckpointError: no package is named, it is not installed, or it cannot open the checkpoint.
         ConfigError: the package's model cannot be watched exactly.
-        LimitError: its network takes more memory than is allowed or free.
+        LimitError: its network takes more memory than is free.
     """
     file = open_weights(path, name)
-    check_bytes(file.name, (tensor for group in file.groups.values() for tensor in group.values()), stated.max_bytes)
     files, architecture = Beside.of_source(file.path, path)[0], stated.facts.get("architecture")
     refuse_own(stated)
     taken = weight_files(os.listdir(file.path.parent))[:1]

@@ -23,6 +23,7 @@ from vitviz.weights.bundled import BUNDLED
 from vitviz.weights.language_model import LanguageModel
 from vitviz.weights.metadata.normalisations import Normalisation
 from vitviz.weights.model import EngineName, Labels, Model
+from vitviz.weights.overrides import Stated
 
 Edges = tuple[float, float, float, float]
 """Left, top, right and lower edge in pixels of a picture."""
@@ -46,7 +47,6 @@ def load(
     precision: Precision | None = None,
     report: Callable[[Any], None] | None = None,
     ignore: Sequence[str] = (),
-    max_bytes: int | None = None,
     architecture: str | None = None,
     heads: int | None = None,
     activation: Activation | None = None,
@@ -80,7 +80,6 @@ def load(
     precision: Precision | None = None,
     report: Callable[[Any], None] | None = None,
     ignore: Sequence[str] = (),
-    max_bytes: int | None = None,
     architecture: str | None = None,
     heads: int | None = None,
     activation: Activation | None = None,
@@ -132,8 +131,6 @@ def load(
         report: receives the :class:`vitviz.progress.DownloadProgress` of a download, and the
             :class:`vitviz.progress.Progress` of watching a module or a package's model, in place of bars.
         ignore: patterns of keys to leave out: ``["head.*"]``.
-        max_bytes: memory that its network may take; by default, any. Layers that share a tensor in the file take
-            memory for a tensor each.
         architecture: timm's name of the architecture of a file without a configuration, such as
             ``"vit_base_patch16_224"``: it implies everything that the weights do not state. If vitviz has no network
             for it, timm builds the model and reads the file.
@@ -179,7 +176,7 @@ def load(
             which it cannot be watched, does not state something necessary, or its attention cannot be watched
             exactly.
         ImageError: the module cannot run on an image of its size, or ``preprocessing`` fails.
-        LimitError: its network takes more memory than is allowed or free.
+        LimitError: its network takes more memory than is free.
 
     >>> vitviz.load()
     Model('vitviz-photos': 8 layers × 6 heads, width 384, 112×112 pixels in patches of 8, 108 classes, on cpu...)
@@ -217,7 +214,6 @@ def load(
             "family": family,
             "precision": precision,
             "ignore": ignore or None,
-            "max_bytes": max_bytes,
             "verify": verify or None,
         }
         _refuse(
@@ -230,14 +226,12 @@ def load(
             raise ConfigError(
                 f"engine {engine!r}: a module is watched; the file of its state_dict() opens as a checkpoint"
             )
-        return load_module(source, device=device, report=report, **shared, **of_modules)
+        return load_module(source, device=device, report=report, **Stated.of(**shared).facts, **of_modules)
     _refuse(of_modules, "of a module in memory alone; a checkpoint says it itself")
     # Not before a checkpoint is opened: families and formats are a good part of what `import vitviz` would take.
-    from vitviz.weights.overrides import Stated
     from vitviz.weights.sources import read_source
 
-    facts = {fact: value for fact, value in facts.items() if value is not None}
-    stated = Stated.of(family=family, ignore=ignore, max_bytes=max_bytes, **facts)
+    stated = Stated.of(family=family, ignore=ignore, **facts)
     return read_source(
         source, stated, report=report, verify=verify, device=device, precision=precision, engine=engine
     ).model

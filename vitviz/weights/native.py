@@ -22,7 +22,6 @@ from vitviz.models.vit import VisionTransformer
 from vitviz.system.atomic import atomic_write
 from vitviz.weights.formats.tensors import WeightFile
 from vitviz.weights.model import Model
-from vitviz.weights.overrides import check_bytes
 
 FORMAT = "vitviz 1"
 HEADER = ("format", "config", "preprocessing", "labels", "card")
@@ -60,18 +59,17 @@ def metadata_of(model: Model) -> dict[str, str]:
     }
 
 
-def read_native(file: WeightFile, name: str | None = None, max_bytes: int | None = None) -> Model:
+def read_native(file: WeightFile, name: str | None = None) -> Model:
     """The model in a file that :func:`save_checkpoint` wrote.
 
     Args:
         file: with its tensors.
         name: of the model; by default, the name of the file.
-        max_bytes: memory that its network may take; None for any.
 
     Raises:
         CheckpointError: the file is not a checkpoint in vitviz's format or is damaged, or its tensors are not exactly
             those of its configuration.
-        LimitError: the network takes more memory than is allowed or free.
+        LimitError: the network takes more memory than is free.
     """
     if file.metadata.get("format") != FORMAT:
         stated = quote(file.metadata["format"]) if "format" in file.metadata else "none"
@@ -79,7 +77,6 @@ def read_native(file: WeightFile, name: str | None = None, max_bytes: int | None
     model = _read_header(file.metadata, name or file.path.stem, file.name)
     network = model.own_network(file.name)
     stored = {key: tensor for key, tensor in file.groups[""].items() if not key.startswith(DETECTOR)}
-    check_bytes(file.name, stored.values(), max_bytes)
     try:
         with enough_memory(file.name, "model"):
             network.load_state_dict({key: file.read("", key) for key in stored}, assign=True)

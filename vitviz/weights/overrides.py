@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from vitviz.errors.arguments import integer, number, word
-from vitviz.errors.kinds import CheckpointError, LimitError
+from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import did_you_mean, plain, quote
 from vitviz.models.activations import ACTIVATIONS
 from vitviz.models.config import FINAL_NORMS, is_positive
@@ -40,48 +38,26 @@ class Stated:
         facts: that its file does not state, by the names in :data:`OVERRIDES`; sizes are (height, width).
         family: name of its layout.
         ignore: patterns of keys to leave out.
-        max_bytes: memory that its network may take.
     """
 
     facts: Mapping[str, Any] = field(default_factory=dict)
     family: str | None = None
     ignore: tuple[str, ...] = ()
-    max_bytes: int | None = None
 
     @classmethod
-    def of(
-        cls, family: str | None = None, ignore: Sequence[str] = (), max_bytes: int | None = None, **facts: Any
-    ) -> Stated:
-        """The user's arguments, checked as far as possible without the checkpoint.
+    def of(cls, family: str | None = None, ignore: Sequence[str] = (), **facts: Any) -> Stated:
+        """The user's arguments, checked as far as possible without the checkpoint; None for nothing stated.
 
         Raises:
             CheckpointError: there is no such fact, or a value is illegal.
         """
-        if max_bytes is not None:
-            integer("max_bytes", max_bytes, 0, CheckpointError)
         if isinstance(ignore, str) or not all(isinstance(pattern, str) and pattern for pattern in ignore):
             raise CheckpointError(f"ignore = {quote(ignore)}: expected a list of patterns of keys, such as ['head.*']")
-        return cls({fact: _checked(fact, value) for fact, value in facts.items()}, family, tuple(ignore), max_bytes)
+        stated = {fact: _checked(fact, value) for fact, value in facts.items() if value is not None}
+        return cls(stated, family, tuple(ignore))
 
 
 NOTHING = Stated()
-
-
-def check_bytes(name: str, tensors: Iterable[torch.Tensor], max_bytes: int | None) -> None:
-    """Refuse a network that takes more memory than the user states; None allows any.
-
-    Args:
-        name: of the checkpoint in messages.
-        tensors: of its network, which may be on the meta device.
-        max_bytes: that they may take in float32.
-
-    Raises:
-        LimitError: they take more.
-    """
-    needed = 4 * sum(tensor.numel() for tensor in tensors)
-    if max_bytes is not None and needed > max_bytes:
-        problem = f"its network takes {needed:,} bytes of memory; at most {max_bytes:,} are allowed"
-        raise LimitError(f"{name}: {problem}; allow more by max_bytes={needed}")
 
 
 def _checked(fact: str, value: Any) -> Any:
@@ -95,14 +71,15 @@ def _checked(fact: str, value: Any) -> Any:
     if fact in SIZES:
         legal, expected = both_sides(value), "one or two whole numbers above 0 (height, width)"
     elif fact == "labels":
-        legal, expected = names_of_labels(value), "a name for each class from 0 on"
+        legal = names_of_labels(value)
+        expected = "a name for each class from 0 on, or () where the outputs of a module are no classes"
     elif fact == "architecture":
-        legal = value if isinstance(value, str) else None
+        legal = value if isinstance(value, str) and value else None
         expected = "timm's name of one, such as 'vit_base_patch16_224'"
     else:
         facts = f"of a checkpoint you can pass {', '.join(OVERRIDES)}"
         raise CheckpointError(f"{plain(fact)} = {quote(value)}: {facts}{did_you_mean(fact, OVERRIDES)}")
-    if not legal:
+    if legal is None:
         raise CheckpointError(f"{fact} = {quote(value)}: expected {expected}")
     return legal
 

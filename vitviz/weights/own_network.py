@@ -112,9 +112,9 @@ def as_own(model: Model) -> Model:
 def _compare(own: VisionTransformer, watched: WatchedNetwork, size: tuple[int, int]) -> None:
     """Hold outputs and attention of every layer, for noise of the size of pictures, to those of the watched module."""
     noise = torch.randn(1, watched.config.channels, *size, generator=torch.Generator().manual_seed(0))
-    with torch.inference_mode():
-        ours, theirs = own.encode(noise), watched.encode(noise.to(watched.device))
-        outputs = [own(noise), watched.returned(noise.to(watched.device)).cpu()]
+    with torch.inference_mode(), watched.running(noise) as inputs:
+        ours, theirs = own.encode(noise), watched.encode(noise)
+        outputs = [own(noise), watched.run(inputs).cpu()]
     traces = (*ours.traces, *theirs.traces)
     attention = [torch.stack([trace.weights(layer).cpu() for layer in range(trace.layers)]) for trace in traces]
     for quantity, (found, expected) in {"output": outputs, "attention": attention}.items():

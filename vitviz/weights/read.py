@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vitviz.errors.kinds import CheckpointError, ConfigError
-from vitviz.errors.messages import choices, legible, several
+from vitviz.errors.messages import legible, several
 from vitviz.images.preprocessing import Preprocessing, why_not_channels
 from vitviz.models.config import ViTConfig
 from vitviz.models.given import GivenConfig
@@ -60,36 +60,33 @@ def read(path: str | os.PathLike[str], stated: Stated = NOTHING, name: str | Non
 
     Raises:
         CheckpointError: it cannot be loaded exactly.
-        LimitError: its network takes more memory than is allowed or free.
+        LimitError: its network takes more memory than is free.
     """
     source = user_path(path)
     snapshots = find_snapshots(source)
     if snapshots is not None:
-        return _native_reading(source.name, open_snapshots(snapshots, name, stated.max_bytes), stated)
+        return _native_reading(source.name, open_snapshots(snapshots, name), stated)
     file = open_weights(source, name)
     if file.metadata.get("format", "").startswith(FORMAT.split()[0]):
-        return _native_reading(file.name, read_native(file, name, stated.max_bytes), stated)
-    files, unread = Beside.of_source(file.path, source)
+        return _native_reading(file.name, read_native(file, name), stated)
+    files, is_unread = Beside.of_source(file.path, source)
     assumed = []
     if file.skipped:
         assumed.append(Check("skipped objects", several(file.skipped), "they are no tensors; nothing of them was run"))
-    if source.is_dir() and file.path.parent != source:
-        newest = "the newest state in it; another one opens by its own path"
-        assumed.append(Check("folder", file.path.parent.name, newest))
-    if unread is not None:
-        assumed.append(Check(unread, "not read", "it lies beside a file with an unusual name, " + ALONE))
+    if is_unread:
+        assumed.append(Check("configuration", "not read", "it lies beside a file with an unusual name, " + ALONE))
     try:
         return read_tensors(file, files, stated, name, assumed)
     except CheckpointError as error:
-        if unread is None:
+        if not is_unread:
             raise
-        raise type(error)(f"{error}; {unread} beside it is not read, {ALONE}") from None
+        raise type(error)(f"{error}; the configuration beside it is not read, {ALONE}") from None
     # A text in place of a number, or a list in place of a dict.
     except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
-        if not files.names:
+        if files == Beside():
             raise
         raise CheckpointError(
-            f"{file.name}: a value of the wrong kind in {choices(files.names)} beside it "
+            f"{file.name}: a value of the wrong kind in the JSON files beside it "
             f"({type(error).__name__}: {legible(str(error))})"
         ) from None
 
@@ -130,7 +127,7 @@ def read_tensors(
     if config.classes and "probability" not in stated.facts:
         function, function_source, is_assumed = read_probability(files.config, config.classes)
         config = replace(config, probability=checkpoint.record("probability", function, function_source, is_assumed))
-    network = assemble(checkpoint, config, stated.max_bytes)
+    network = assemble(checkpoint, config)
     card = {check.fact: check.text for check in checkpoint.checks}
     described = [check for check in describe(config) if check.fact not in card]
     checks = (*checkpoint.checks[:position], *described, *checkpoint.checks[position:])
@@ -173,35 +170,26 @@ def describe(
         family: source of the other facts.
     """
     trained = config.layout(config.image_height, config.image_width)
-    grid = Check("grid", f"{trained.grid_height}×{trained.grid_width} patches", shapes)
-    prefix = Check("prefix tokens", ", ".join(config.prefix) or "none", shapes)
+    facts = {
+        "layers": (f"{config.depth}", shapes),
+        "heads": (f"{config.heads}" + f", each with {config.head_width} features" * bool(config.head_width), family),
+        "width": (f"{config.width}", shapes),
+        "patch": (f"{config.patch_height}×{config.patch_width} pixels, {config.channels} channels", shapes),
+        "grid": (f"{trained.grid_height}×{trained.grid_width} patches", shapes),
+        "prefix tokens": (", ".join(config.prefix) or "none", shapes),
+        "classes": (f"{config.classes:,}" if config.classes else "no classifier", shapes),
+        "pooling": (config.pooling, family),
+    }
     if isinstance(config, GivenConfig):
-        return [Check("layers", str(config.depth), shapes), Check("heads", str(config.heads), shapes), grid, prefix]
-    vit_config = config if isinstance(config, ViTConfig) else None
-    width = Check("width", f"{config.width}", shapes)
-    checks = [
-        Check("layers", str(config.depth), shapes),
-        Check("heads", f"{config.heads}, each with {config.head_width} features", family),
-        width
-        if vit_config is None
-        else Check("width, MLP width", f"{vit_config.width}, {vit_config.mlp_width}", shapes),
-        Check("patch", f"{config.patch_height}×{config.patch_width} pixels, {config.channels} channels", shapes),
-        grid,
-        prefix,
-        Check("classes", f"{config.classes:,}" if config.classes else "no classifier", shapes),
-    ]
-    if vit_config is None:
-        return [*checks, Check("pooling", config.pooling, family)]
-    return [
-        *checks,
-        Check("pooling", f"{vit_config.pooling}, final norm {vit_config.final_norm}", family),
-        Check(
-            "activation", f"{vit_config.activation}, gated" if vit_config.gated_mlp else vit_config.activation, family
-        ),
-        Check(
-            "positions", "rotary" if vit_config.rotary else f"learned; other grids: {vit_config.position_rule}", family
-        ),
-    ]
+        facts = {fact: facts[fact] for fact in ("layers", "heads", "grid", "prefix tokens")}
+    if isinstance(config, ViTConfig):
+        facts |= {
+            "MLP width": (f"{config.mlp_width}", shapes),
+            "final norm": (config.final_norm, family),
+            "activation": (f"{config.activation}{', gated' * config.gated_mlp}", family),
+            "positions": ("rotary" if config.rotary else f"learned; other grids: {config.position_rule}", family),
+        }
+    return [Check(fact, value, source) for fact, (value, source) in facts.items()]
 
 
 def _preprocessing(checkpoint: MatchedCheckpoint, files: Beside, config: ViTConfig) -> Preprocessing:

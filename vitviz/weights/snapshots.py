@@ -40,17 +40,17 @@ def find_snapshots(folder: Path) -> Snapshots | None:
     return Snapshots(files)
 
 
-def open_snapshots(snapshots: Snapshots, name: str | None = None, max_bytes: int | None = None) -> Model:
-    """The last snapshot as a model that lists all; ``name`` and ``max_bytes`` as in :func:`read_native`.
+def open_snapshots(snapshots: Snapshots, name: str | None = None) -> Model:
+    """The last snapshot as a model that lists all; ``name`` as in :func:`read_native`.
 
     Raises:
         CheckpointError: it is not a checkpoint in vitviz's format, or is damaged.
-        LimitError: the network takes more memory than is allowed or free.
+        LimitError: the network takes more memory than is free.
     """
     last = snapshots.steps[-1]
     folder = snapshots.files[last].parent.resolve()
     folder_name = folder.parent.name if folder.name == FOLDER else folder.name
-    model = _open(snapshots.files[last], name or folder_name, max_bytes)
+    model = _open(snapshots.files[last], name or folder_name)
     return replace(model, snapshots=snapshots, step=last)
 
 
@@ -81,8 +81,8 @@ def open_snapshot(model: Model, step: int) -> Model:
     return replace(snapshot, snapshots=model.snapshots, step=step)
 
 
-def _open(path: Path, name: str, max_bytes: int | None = None) -> Model:
+def _open(path: Path, name: str) -> Model:
     # Not before a checkpoint is opened, so that importing vitviz stays light.
     from vitviz.weights.formats.files import open_weights
 
-    return read_native(open_weights(path), name, max_bytes)
+    return read_native(open_weights(path), name)

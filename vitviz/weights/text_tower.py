@@ -88,13 +88,6 @@ def tower_of(model: Any, tokenizer: Any) -> TextTower:
     return TextTower(partial(_features, model, tokenizer), scale, 0.0 if bias is None else float(bias.detach()))
 
 
-def clip_tokenizer(length: int) -> Callable[[list[str]], torch.Tensor]:
-    """open_clip's own tokenizer, for texts of this many tokens."""
-    import open_clip
-
-    return partial(open_clip.tokenize, context_length=length)
-
-
 def _features(model: Any, tokenizer: Any, text: str) -> torch.Tensor:
     """The features of a text, ``"feature"``."""
     if tokenizer is None:

@@ -156,11 +156,3 @@ def test_folders_of_other_packages_are_refused_with_the_line_that_makes_a_file(t
     torch.save({"a": torch.ones(1)}, tmp_path / "lora" / "adapter_model.bin")
     with expect_refusal("adapter_model.bin", r"peft\.PeftModel\.from_pretrained\(base, folder\)\.merge_and_unload\(\)"):
         open_weights(tmp_path / "lora")
-
-
-def test_the_last_state_of_a_training_run_is_opened(tmp_path: Path) -> None:
-    for number in (9, 10, 200):
-        (tmp_path / f"checkpoint-{number}").mkdir()
-    named(tmp_path / "checkpoint-9", "model.safetensors")
-    named(tmp_path / "checkpoint-10", "model.safetensors")
-    assert open_weights(tmp_path).path.parent.name == "checkpoint-10"

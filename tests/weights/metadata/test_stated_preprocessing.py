@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.reference_packages import open_clip, timm, transformers
+from tests.reference_packages import timm, transformers
 from tests.support.heatmaps import noise
 from tests.support.long_runs import SEED
 from vitviz import CheckpointError, Preprocessing
@@ -21,7 +21,7 @@ from vitviz.images.callable_preprocessing import call
 from vitviz.weights.metadata.beside import Beside
 from vitviz.weights.metadata.normalisations import HALVES, IMAGENET
 from vitviz.weights.metadata.rules import PreprocessingRule
-from vitviz.weights.metadata.stated_preprocessing import find_rule, open_clip_rule, timm_rule
+from vitviz.weights.metadata.stated_preprocessing import find_rule, timm_rule
 from vitviz.weights.modules.transforms import read_transform
 
 pytestmark = pytest.mark.parity
@@ -175,30 +175,6 @@ def test_timm_s_pretrained_cfg_has_the_pixels_of_its_transform(seed: int) -> Non
     )
     rule = timm_rule(cfg, "cfg", 3)
     transform = timm.data.create_transform(**timm.data.resolve_data_config(pretrained_cfg=cfg), is_training=False)
-    assert rule.size is not None
-    check_pixels(rule.at(*rule.size), transform, cfg)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_open_clip_s_preprocess_cfg_has_the_pixels_of_its_transform(seed: int) -> None:
-    draw = Draw(100 * SEED + seed)
-    size = draw.choice([side(draw), (side(draw), side(draw))])
-    cfg = drawn(
-        0.6,
-        draw,
-        {
-            "mean": lambda: draw.choice([(0.1, 0.2, 0.3), ()]),
-            "std": lambda: draw.choice([(0.4, 0.5, 0.6), ()]),
-            "interpolation": lambda: draw.choice(["bicubic", "bilinear", "random"]),
-            "resize_mode": lambda: draw.choice(["shortest", "squash"]),
-        },
-    )
-    usual = {"mean": open_clip.OPENAI_DATASET_MEAN, "std": open_clip.OPENAI_DATASET_STD}
-    stated = usual | {name: value for name, value in cfg.items() if value}
-    transform = open_clip.transform.image_transform_v2(
-        open_clip.transform.PreprocessCfg(size=size, **stated), is_train=False
-    )
-    rule = open_clip_rule(cfg, size, 3)
     assert rule.size is not None
     check_pixels(rule.at(*rule.size), transform, cfg)
 

@@ -227,11 +227,6 @@ class WatchedNetwork:
                 return torch.cat([vector(self.name, self.run(part), output) for part in parts])
             return torch.cat([replayed(self, self.verified(image), image, output) for image in images])
 
-    def returned(self, pixels: torch.Tensor) -> torch.Tensor:
-        """The module's result for images: logits, features, or tokens if it returns nothing else."""
-        with self.running(pixels) as inputs:
-            return self.run(inputs)
-
     def stream(self, pixels: torch.Tensor) -> Iterator[torch.Tensor]:
         """The tokens of one image before the first layer and after each one, each ``"1 token width"``, from one pass.
 

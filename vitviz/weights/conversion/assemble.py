@@ -18,7 +18,6 @@ from vitviz.models.pooling import POOLINGS
 from vitviz.models.positions import rotary_periods
 from vitviz.models.vit import VisionTransformer
 from vitviz.weights.conversion.canonical import QUERY_KEY_VALUE, MatchedCheckpoint, in_any_layer
-from vitviz.weights.overrides import check_bytes
 
 CONFIG = tuple(field.name for field in fields(ViTConfig))
 PREFIX_TOKENS = ("prefix_tokens.cls", "prefix_tokens.distillation", "prefix_tokens.registers")
@@ -94,17 +93,16 @@ def infer_config(checkpoint: MatchedCheckpoint) -> ViTConfig:
         raise CheckpointError(f"{checkpoint.name}: {error}") from None
 
 
-def assemble(checkpoint: MatchedCheckpoint, config: ViTConfig, max_bytes: int | None = None) -> VisionTransformer:
+def assemble(checkpoint: MatchedCheckpoint, config: ViTConfig) -> VisionTransformer:
     """The network with the checkpoint's weights. Every shape is compared before a tensor is read.
 
     Args:
         checkpoint: with settled facts.
         config: of the network.
-        max_bytes: memory that it may take; None for any.
 
     Raises:
         CheckpointError: a tensor is missing, has the wrong shape, is not finite, or has no place in the network.
-        LimitError: the network takes more memory than is allowed or free.
+        LimitError: the network takes more memory than is free.
     """
     with torch.device("meta"):
         network = VisionTransformer(config).eval()
@@ -115,7 +113,6 @@ def assemble(checkpoint: MatchedCheckpoint, config: ViTConfig, max_bytes: int | 
     unused = [key for canonical_key, key in checkpoint.keys.items() if canonical_key not in outline.used]
     if unused:
         raise CheckpointError(f"{checkpoint.name}: surplus {listing(unused)}: they have no place in this model")
-    check_bytes(checkpoint.name, network.parameters(), max_bytes)
     values = NetworkTensors(checkpoint, config, shapes, with_values=True)
     with enough_memory(checkpoint.name, "model"):
         network.load_state_dict({target: values.make(target).contiguous() for target in shapes}, assign=True)
@@ -293,9 +290,10 @@ def _trained_grid(
     candidates = list(dict.fromkeys(facts.get("positioned") or (prefix_count, 0)))
     if grid and any(positions - count == math.prod(grid) for count in candidates):
         return grid
-    squares = [count for count in candidates if positions > count and _is_square(positions - count)]
+    sides = {count: math.isqrt(positions - count) for count in candidates if positions > count}
+    squares = [side for count, side in sides.items() if side**2 == positions - count]
     if len(squares) == 1 and "image_size" not in checkpoint.overrides:
-        side = math.isqrt(positions - squares[0])
+        side = squares[0]
         if size:
             stated = f"{size[0]}×{size[1]}"
             reason = f"the positions; the configuration's {stated} pixels do not fit them"
@@ -307,10 +305,6 @@ def _trained_grid(
         f"{checkpoint.name}: {positions} positions in {quote(checkpoint.keys['positions'])} and {prefix_count} prefix "
         f"tokens{'' if has_cls else f' (no {quote(cls)})'} do not fit {expected}; pass image_size=(height, width)"
     )
-
-
-def _is_square(number: int) -> bool:
-    return math.isqrt(number) ** 2 == number
 
 
 def _output_width(checkpoint: MatchedCheckpoint, canonical_key: str) -> int:

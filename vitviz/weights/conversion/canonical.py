@@ -27,7 +27,7 @@ import torch
 
 from vitviz.attention.memory import is_out_of_memory
 from vitviz.errors.kinds import CheckpointError
-from vitviz.errors.messages import choices, quote, several
+from vitviz.errors.messages import choices, quote
 from vitviz.weights.formats.tensors import WeightFile
 from vitviz.weights.metadata.classes import assumed_names
 from vitviz.weights.metadata.rules import PreprocessingRule
@@ -281,39 +281,25 @@ class MatchedCheckpoint:
                 several have them and differ in the fact.
         """
         settled = {**facts, **self.overrides}
-        undecided = {fact: value for fact, value in settled.items() if isinstance(value, OpenFact)}
+        undecided = {fact: value.usual for fact, value in settled.items() if isinstance(value, OpenFact)}
         rows = self.family.published(self) if undecided and self.family.published else {}
-        open_facts: dict[str, dict[Any, str]] = {}
-        for fact, value in undecided.items():
-            answers = {row.get(fact, value.usual): name for name, row in reversed(rows.items())}
+        missing = []
+        for fact, usual in undecided.items():
+            answers = {row.get(fact, usual) for row in rows.values()}
             if len(answers) != 1:
-                open_facts[fact] = answers
+                missing.append(f"{fact}=…" + f" (usually {usual!r})" * (usual is not None))
                 continue
-            ((settled[fact], name),) = answers.items()
-            models = f"{name} and {len(rows) - 1} more" if len(rows) > 1 else name
+            (settled[fact],) = answers
+            models = next(iter(rows)) + f" and {len(rows) - 1} more" * (len(rows) > 1)
             source = f"what published checkpoints of these shapes have ({models}); pass {fact}=… where yours differs"
             self.record(fact, settled[fact], source, assumed=True)
-        if open_facts:
-            raise self._open(undecided, open_facts)
+        if missing:
+            why = "published checkpoints of these shapes differ" if rows else NOT_PUBLISHED
+            names = self.family.architectures(self) if self.family.architectures else ()
+            examples = f", such as {choices(names)}" if names else ""
+            instead = f"architecture=… (timm's name of it{examples}), or " if self.family.architectures else ""
+            open_facts = f"the file leaves facts open, and {why}; pass {instead}{', '.join(missing)}"
+            error = CheckpointError(f"{self.name}: {open_facts}")
+            error.architectures = tuple(names)
+            raise error
         self.facts = settled
-
-    def _open(self, undecided: Mapping[str, OpenFact], answers: Mapping[str, dict[Any, str]]) -> CheckpointError:
-        """The error that asks for facts.
-
-        Args:
-            undecided: by the family.
-            answers: of the facts that are still open: values of published checkpoints of these shapes, with their
-                names.
-        """
-        usual = [
-            f"{fact}=…" + f" (usually {undecided[fact].usual!r})" * (undecided[fact].usual is not None)
-            for fact in answers
-        ]
-        differ = [f"{name} has {fact}={value!r}" for fact in answers for value, name in reversed(answers[fact].items())]
-        why = f"published checkpoints of these shapes differ ({several(differ)})" if differ else NOT_PUBLISHED
-        names = self.family.architectures(self) if self.family.architectures else ()
-        examples = f", such as {choices(names)}" if names else ""
-        instead = f"architecture=… (timm's name of it{examples}), or " if self.family.architectures else ""
-        error = CheckpointError(f"{self.name}: the file leaves facts open, and {why}; pass {instead}{', '.join(usual)}")
-        error.architectures = tuple(names)
-        return error

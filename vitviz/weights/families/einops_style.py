@@ -154,50 +154,47 @@ def convert_sequential(canonical_key: str, tensor: torch.Tensor, facts: Mapping[
     return tensor
 
 
-VIT_PYTORCH = Family(
-    name="vit-pytorch",
-    title="vit-pytorch ViT",
-    names=VIT_PYTORCH_NAMES,
-    signatures=(("to_patch_embedding.2.weight", "pos_embedding", "transformer.layers.0.0.to_qkv.weight"),),
-    facts=vit_pytorch_facts,
-    default_transform=PreprocessingRule.convention(
-        HALVES, "vitviz: vit-pytorch has no preprocessing of its own", fit="squash"
+FAMILIES = (
+    Family(
+        name="vit-pytorch",
+        title="vit-pytorch ViT",
+        names=VIT_PYTORCH_NAMES,
+        signatures=(("to_patch_embedding.2.weight", "pos_embedding", "transformer.layers.0.0.to_qkv.weight"),),
+        facts=vit_pytorch_facts,
+        default_transform=PreprocessingRule.convention(
+            HALVES, "vitviz: vit-pytorch has no preprocessing of its own", fit="squash"
+        ),
+    ),
+    Family(
+        name="vit-pytorch-first",
+        title="vit-pytorch ViT, first layout",
+        names=VIT_PYTORCH_FIRST_NAMES,
+        signatures=(("to_patch_embedding.1.weight", "pos_embedding", "transformer.layers.0.0.norm.weight"),),
+        excluded_keys=("to_patch_embedding.2.weight", "transformer.norm.weight"),
+        facts=vit_pytorch_first_facts,
+        default_transform=PreprocessingRule.convention(
+            HALVES, "vitviz: vit-pytorch has no preprocessing of its own", fit="squash"
+        ),
+    ),
+    Family(
+        name="multihead",
+        title="ViT on torch.nn.MultiheadAttention",
+        names=MULTIHEAD_NAMES,
+        signatures=(("image_to_embeddings.1.token", "transformer.layers.0.attention.in_proj_weight"),),
+        facts=multihead_facts,
+        default_transform=PreprocessingRule.convention(
+            HALVES, "vitviz: this layout has no preprocessing of its own", fit="squash"
+        ),
+    ),
+    Family(
+        name="sequential",
+        title="einops ViT as nn.Sequential",
+        names=SEQUENTIAL_NAMES,
+        signatures=(("0.positions", "1.0.0.fn.1.projection.weight", "2.2.weight"),),
+        facts=sequential_facts,
+        default_transform=PreprocessingRule.convention(
+            HALVES, "vitviz: this layout has no preprocessing of its own", fit="squash"
+        ),
+        convert=convert_sequential,
     ),
 )
-
-VIT_PYTORCH_FIRST = Family(
-    name="vit-pytorch-first",
-    title="vit-pytorch ViT, first layout",
-    names=VIT_PYTORCH_FIRST_NAMES,
-    signatures=(("to_patch_embedding.1.weight", "pos_embedding", "transformer.layers.0.0.norm.weight"),),
-    excluded_keys=("to_patch_embedding.2.weight", "transformer.norm.weight"),
-    facts=vit_pytorch_first_facts,
-    default_transform=PreprocessingRule.convention(
-        HALVES, "vitviz: vit-pytorch has no preprocessing of its own", fit="squash"
-    ),
-)
-
-MULTIHEAD = Family(
-    name="multihead",
-    title="ViT on torch.nn.MultiheadAttention",
-    names=MULTIHEAD_NAMES,
-    signatures=(("image_to_embeddings.1.token", "transformer.layers.0.attention.in_proj_weight"),),
-    facts=multihead_facts,
-    default_transform=PreprocessingRule.convention(
-        HALVES, "vitviz: this layout has no preprocessing of its own", fit="squash"
-    ),
-)
-
-SEQUENTIAL = Family(
-    name="sequential",
-    title="einops ViT as nn.Sequential",
-    names=SEQUENTIAL_NAMES,
-    signatures=(("0.positions", "1.0.0.fn.1.projection.weight", "2.2.weight"),),
-    facts=sequential_facts,
-    default_transform=PreprocessingRule.convention(
-        HALVES, "vitviz: this layout has no preprocessing of its own", fit="squash"
-    ),
-    convert=convert_sequential,
-)
-
-FAMILIES = (VIT_PYTORCH, VIT_PYTORCH_FIRST, MULTIHEAD, SEQUENTIAL)

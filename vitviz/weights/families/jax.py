@@ -111,25 +111,23 @@ TRANSFORM = PreprocessingRule.convention(
     HALVES, "google-research/vision_transformer", fit="squash", interpolation="bilinear"
 )
 
-
-NPZ = Family(
-    name="google-npz",
-    title="Google's JAX .npz",
-    names=NPZ_NAMES,
-    signatures=(("embedding/kernel", "Transformer/encoder_norm/scale"),),
-    facts=npz_facts,
-    default_transform=TRANSFORM,
-    convert=convert_npz,
+FAMILIES = (
+    Family(
+        name="google-npz",
+        title="Google's JAX .npz",
+        names=NPZ_NAMES,
+        signatures=(("embedding/kernel", "Transformer/encoder_norm/scale"),),
+        facts=npz_facts,
+        default_transform=TRANSFORM,
+        convert=convert_npz,
+    ),
+    Family(
+        name="jax-port",
+        title="PyTorch port of the JAX ViT",
+        names=PORT_NAMES,
+        signatures=(("embedding.weight", "transformer.pos_embedding.pos_embedding", "transformer.norm.weight"),),
+        facts=port_facts,
+        default_transform=TRANSFORM,
+        convert=convert_attention,
+    ),
 )
-
-PORT = Family(
-    name="jax-port",
-    title="PyTorch port of the JAX ViT",
-    names=PORT_NAMES,
-    signatures=(("embedding.weight", "transformer.pos_embedding.pos_embedding", "transformer.norm.weight"),),
-    facts=port_facts,
-    default_transform=TRANSFORM,
-    convert=convert_attention,
-)
-
-FAMILIES = (NPZ, PORT)

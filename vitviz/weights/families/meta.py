@@ -75,42 +75,41 @@ def _is_dino(checkpoint: MatchedCheckpoint) -> bool:
     return is_training_run or is_own_file
 
 
-DINO = Family(
-    name="dino",
-    title="DINO, its own layout",
-    names=DINO_NAMES,
-    signatures=(("patch_embed.proj.weight", "cls_token", "pos_embed", "blocks.0.attn.qkv.weight", "norm.weight"),),
-    excluded_keys=(
-        "mask_token",
-        "reg_token",
-        "norm_pre.weight",
-        "dist_token",
-        "blocks.0.ls1.gamma",
-        "blocks.0.gamma_1",
+FAMILIES = (
+    Family(
+        name="dinov2",
+        title="DINOv2, its own layout",
+        names=DINOV2_NAMES,
+        signatures=(
+            ("patch_embed.proj.weight", "mask_token", "pos_embed", "blocks.0.attn.qkv.weight", "blocks.0.ls1.gamma"),
+            ("patch_embed.proj.weight", "mask_token", "pos_embed", "blocks.0.0.attn.qkv.weight"),
+        ),
+        excluded_keys=("decoder_embed.weight",),
+        facts=dinov2_facts,
+        published=by_shape("DINOv2"),
+        default_transform=PreprocessingRule.convention(IMAGENET, "DINOv2's evaluation"),
+        ignored={"mask_token": TRAINING},
+        outside={"dino_head.*": TRAINING, "ibot_head.*": TRAINING},
     ),
-    accepts=_is_dino,
-    facts=dino_facts,
-    published=_published,
-    architectures=timm.fitting_architectures,
-    default_transform=PreprocessingRule.convention(IMAGENET, "DINO's evaluation"),
-    # ``head.weight`` is not among these: it is a classifier.
-    outside={"head.mlp.*": TRAINING, "head.last_layer.*": TRAINING},
-)
-
-DINOV2 = Family(
-    name="dinov2",
-    title="DINOv2, its own layout",
-    names=DINOV2_NAMES,
-    signatures=(
-        ("patch_embed.proj.weight", "mask_token", "pos_embed", "blocks.0.attn.qkv.weight", "blocks.0.ls1.gamma"),
-        ("patch_embed.proj.weight", "mask_token", "pos_embed", "blocks.0.0.attn.qkv.weight"),
+    Family(
+        name="dino",
+        title="DINO, its own layout",
+        names=DINO_NAMES,
+        signatures=(("patch_embed.proj.weight", "cls_token", "pos_embed", "blocks.0.attn.qkv.weight", "norm.weight"),),
+        excluded_keys=(
+            "mask_token",
+            "reg_token",
+            "norm_pre.weight",
+            "dist_token",
+            "blocks.0.ls1.gamma",
+            "blocks.0.gamma_1",
+        ),
+        accepts=_is_dino,
+        facts=dino_facts,
+        published=_published,
+        architectures=timm.fitting_architectures,
+        default_transform=PreprocessingRule.convention(IMAGENET, "DINO's evaluation"),
+        # ``head.weight`` is not among these: it is a classifier.
+        outside={"head.mlp.*": TRAINING, "head.last_layer.*": TRAINING},
     ),
-    excluded_keys=("decoder_embed.weight",),
-    facts=dinov2_facts,
-    published=by_shape("DINOv2"),
-    default_transform=PreprocessingRule.convention(IMAGENET, "DINOv2's evaluation"),
-    ignored={"mask_token": TRAINING},
-    outside={"dino_head.*": TRAINING, "ibot_head.*": TRAINING},
 )
-
-FAMILIES = (DINOV2, DINO)

@@ -21,7 +21,7 @@ from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import legible, plain, quote
 from vitviz.system.paths import user_path
 from vitviz.weights.formats.foreign import foreign_format
-from vitviz.weights.formats.names import choose_weights, weight_files
+from vitviz.weights.formats.names import choose_weights
 from vitviz.weights.formats.tensors import EXPECTED, WeightFile, refuse
 from vitviz.weights.formats.torch_files import open_torch
 
@@ -38,17 +38,10 @@ def open_weights(path: str | os.PathLike[str], name: str | None = None) -> Weigh
         CheckpointError: there is no such file, it is none of these, or it is damaged.
     """
     source, name = user_path(path), name or plain(os.path.basename(os.path.abspath(path)) or "/")
-    return replace(_open(_find_weights(source, name) if source.is_dir() else source), name=name)
-
-
-def _find_weights(folder: Path, name: str) -> Path:
-    """The only file of weights in a folder, or its index, or those of the last state of a training run."""
-    names = [file.name for file in folder.iterdir() if file.is_file()]
-    # transformers' Trainer writes each state to a folder of its own.
-    states = [sub for sub in folder.glob("checkpoint-*") if sub.name[11:].isdecimal() and weight_files(os.listdir(sub))]
-    if states and not weight_files(names):
-        return _find_weights(max(states, key=lambda sub: int(sub.name[11:])), name)
-    return folder / choose_weights(name, names, ", or its own path")
+    if source.is_dir():
+        names = [file.name for file in source.iterdir() if file.is_file()]
+        source = source / choose_weights(name, names, ", or its own path")
+    return replace(_open(source), name=name)
 
 
 def _open(file: Path) -> WeightFile:

@@ -29,8 +29,8 @@ class Beside:
     open_clip: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of_source(cls, weights: Path, source: Path) -> tuple[Beside, str | None]:
-        """The files that describe a file of weights, and the name of one that describes a network and is left out.
+    def of_source(cls, weights: Path, source: Path) -> tuple[Beside, bool]:
+        """The files that describe a file of weights, and whether one describes a network and is left out.
 
         A file with an unusual name belongs to them if they name a kind of network and it is the only one in its folder.
 
@@ -42,17 +42,14 @@ class Beside:
             CheckpointError: a file cannot be read, or is not one JSON object.
         """
         if source.is_dir() or weights.name in WEIGHT_FILE_NAMES:
-            return cls.beside(weights), None
+            return cls.beside(weights), False
         try:
             files = cls.beside(weights)
         except CheckpointError:
             # Any JSON may have this name.
-            return cls(), "config.json"
-        describes = "config.json" if files.package in ("timm", "transformers") else "open_clip_config.json"
-        is_only = sum(map(is_weight_file, os.listdir(weights.parent))) == 1
-        if files.package is None:
-            return cls(), None
-        return (files, None) if is_only else (cls(), describes)
+            return cls(), True
+        is_only, is_of_network = sum(map(is_weight_file, os.listdir(weights.parent))) == 1, files.package is not None
+        return (files, False) if is_only and is_of_network else (cls(), is_of_network)
 
     @classmethod
     def beside(cls, weights: Path) -> Beside:
@@ -66,12 +63,6 @@ class Beside:
         if weights.name.startswith("open_clip_"):
             return cls(open_clip=open_clip)
         return replace(files, open_clip={}) if files.config else files
-
-    @property
-    def names(self) -> list[str]:
-        """The names of those that state anything."""
-        files = {"config.json": self.config, "preprocessor_config.json": self.preprocessor}
-        return [name for name, values in {**files, "open_clip_config.json": self.open_clip}.items() if values]
 
     @property
     def package(self) -> str | None:

@@ -15,7 +15,7 @@ from vitviz.errors.kinds import CheckpointError, UnknownFamilyError
 from vitviz.errors.messages import quote
 from vitviz.images.resizing import BACKENDS, INTERPOLATIONS
 from vitviz.weights.metadata.beside import Beside
-from vitviz.weights.metadata.normalisations import CLIP, HALVES, IMAGENET
+from vitviz.weights.metadata.normalisations import HALVES, IMAGENET
 from vitviz.weights.metadata.rules import PreprocessingRule, common_fraction, fraction_of
 from vitviz.weights.metadata.sides import are_sides, both_sides, is_side
 
@@ -81,29 +81,6 @@ def timm_rule(cfg: Fields, source: str, channels: int) -> PreprocessingRule:
     }
     defaults = tuple(name for name in OF_TIMM if not cfg.get(name))
     return PreprocessingRule(source, arguments, (size[1], size[2]), defaults)
-
-
-def open_clip_rule(cfg: Fields, image_size: Any, channels: int) -> PreprocessingRule:
-    """The preprocessing in open_clip's ``preprocess_cfg``.
-
-    Raises:
-        CheckpointError: it pads pictures.
-    """
-    source, fit = "open_clip's preprocess_cfg", {"shortest": "crop", "squash": "squash"}
-    mode, size = cfg.get("resize_mode") or "shortest", both_sides(image_size)
-    if mode not in fit:
-        raise CheckpointError(f"{source}: resize_mode {mode!r}: expected 'shortest' or 'squash'")
-    interpolation = cfg.get("interpolation") or "bicubic"
-    # In evaluation, and for oblong crops, open_clip takes bicubic whatever is stated.
-    oblong = mode == "shortest" and size is not None and size[0] != size[1]
-    arguments = {
-        "mean": _moments(cfg.get("mean"), CLIP[0], channels),
-        "std": _moments(cfg.get("std"), CLIP[1], channels),
-        "fit": fit[mode],
-        "interpolation": "bicubic" if oblong or interpolation == "random" else interpolation,
-    }
-    defaults = tuple(name for name in ("mean", "std", "interpolation") if not cfg.get(name))
-    return PreprocessingRule(source, arguments, size, defaults)
 
 
 def processor_rule(

@@ -13,10 +13,10 @@ from torch import nn
 from torch.nn.functional import pad
 
 from vitviz.errors.kinds import ConfigError
+from vitviz.models.watched.facts import Size
 from vitviz.models.watched.outputs import Forward, primary_output
 from vitviz.weights.modules.unwrap import package_of, vision_config
 
-Size = tuple[int, int]
 # model_type of transformers' vision towers that take patches packed as by Qwen2-VL's processor.
 PACKED = (
     *("qwen2_vl", "qwen2_5_vl", "qwen2_5_omni", "qwen3_vl", "qwen3_vl_moe", "qwen3_omni_moe", "qwen3_5"),

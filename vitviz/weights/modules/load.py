@@ -13,12 +13,11 @@ import torch
 from torch import nn
 
 from vitviz.attention.layout import Prefix, prefix_names
-from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError, ImageError
-from vitviz.errors.messages import describe
 from vitviz.images.preprocessing import Preprocessing, why_not_channels
 from vitviz.models.devices import usable_device
 from vitviz.models.watched import ModuleConfig
+from vitviz.models.watched.facts import Size
 from vitviz.models.watched.grids import attention_grids, describe_grid, is_one_grid
 from vitviz.models.watched.network import WatchedNetwork
 from vitviz.models.watched.outputs import Forward, first_output, is_vector, observation_errors, primary_output
@@ -28,8 +27,7 @@ from vitviz.progress import Progress, progress_bar
 from vitviz.weights.architectures import architecture_of_module
 from vitviz.weights.metadata.classes import read_labels
 from vitviz.weights.metadata.labels import ORDERS
-from vitviz.weights.metadata.normalisations import NORMALISATIONS
-from vitviz.weights.model import Labels, Model
+from vitviz.weights.model import Model
 from vitviz.weights.modules.calling import call_with_border, default_forward
 from vitviz.weights.modules.missing import (
     IMAGE_SIZE,
@@ -42,8 +40,6 @@ from vitviz.weights.modules.missing import (
 from vitviz.weights.modules.outputs import choose_output, module_probability
 from vitviz.weights.modules.preparation import QUESTION, module_preprocessing, read_function
 from vitviz.weights.modules.sizes import (
-    Size,
-    check_size,
     describe_overlap,
     find_channels,
     find_image_size,
@@ -55,7 +51,6 @@ from vitviz.weights.modules.sizes import (
 )
 from vitviz.weights.modules.texts import split_texts
 from vitviz.weights.modules.unwrap import find_vision_part, package_of, unwrap
-from vitviz.weights.overrides import names_of_labels
 from vitviz.weights.read import summarise
 
 Value = TypeVar("Value")
@@ -98,26 +93,23 @@ def _load(
     preprocessing: Any = None,
     box: Any = None,
     normalisation: str | None = None,
-    labels: Labels | None = None,
-    image_size: int | Size | None = None,
-    patch_size: int | Size | None = None,
+    labels: Sequence[str] | None = None,
+    image_size: Size | None = None,
+    patch_size: Size | None = None,
     prefix: Prefix | None = None,
     forward: Forward | None = None,
     tokenizer: Any = None,
     probability: str | None = None,
     names_in_file: Mapping[str, Sequence[str]] | None = None,
 ) -> Model:
-    if normalisation is not None:
-        word("normalisation", normalisation, NORMALISATIONS, ConfigError)
     module, tower, assumed = split_texts(module, tokenizer, preprocessing)
     with observation_errors(name):
         check_state(module)
     if device is not None:
         check_device(module, usable_device(device))
     own = find_image_size(module)
-    size = full = check_size("image_size", image_size) or own
-    stated_patch = check_size("patch_size", patch_size)
-    if size and own and forward is None and (patch := stated_patch or find_stated_patch(module)):
+    size = full = image_size or own
+    if size and own and forward is None and (patch := patch_size or find_stated_patch(module)):
         # Of sides that are no multiple of the patch, the rest is read by none.
         size = whole_patches(size, patch)
         full = own if whole_patches(own, patch) == size else size
@@ -162,7 +154,7 @@ def _load(
     size = ran_on
     if reason := why_not_channels(channels):
         raise ConfigError(f"{name}: {reason}")
-    classes = getattr(module, "num_classes", None) if labels is None else len(_check_labels(labels))
+    classes = getattr(module, "num_classes", None) if labels is None else len(labels)
     function, output, assumptions = choose_output(module, function, result, classes)
     noise = torch.randn(zeros.shape, generator=torch.Generator().manual_seed(0)).to(zeros)
     with observation_errors(name), torch.inference_mode(False), torch.no_grad():
@@ -177,7 +169,7 @@ def _load(
         missing["labels"] = labels_question(primary_output(output).shape[1])
     grids = attention_grids(replay.shapes, size, len(tokens or ())) if not is_one_grid(replay.shapes) else []
     count = replay.shapes[0].queries
-    patches = [stated_patch] if stated_patch else list(dict.fromkeys(grid.patch for grid in grids))
+    patches = [patch_size] if patch_size else list(dict.fromkeys(grid.patch for grid in grids))
     if not patches and not (found := find_patch_size(module, size, count, len(tokens or ()))):
         missing["patch_size"] = PATCH_SIZE
     patches = patches or [found or size]
@@ -223,7 +215,7 @@ def _load(
     grid = next((each for each in grids if each.patch == shown), None)
     if grid is not None:
         card["grid"] = describe_grid(grids, grid, config.depth)
-        assumptions += () if stated_patch else (card["grid"],)
+        assumptions += () if patch_size else (card["grid"],)
     verified, names = network.verified(network.noise()), config.prefix
     listed = [each.rows * each.columns + each.extra for each in grids if each.patch != shown]
     assumptions += tuple(verified.describe(listed, names))
@@ -274,7 +266,7 @@ def _with_architecture(module: nn.Module, name: str, error: ConfigError | ImageE
 
 def _find_labels(
     module: nn.Module,
-    labels: Labels | None,
+    labels: Sequence[str] | None,
     output: Any,
     has_logits: bool,
     names_in_file: Mapping[str, Sequence[str]] | None,
@@ -289,12 +281,9 @@ def _find_labels(
         output: of the module for an image.
         has_logits: whether the module calls its output logits.
         names_in_file: names of classes in the file of its weights, by the path of their entry.
-
-    Raises:
-        ConfigError: the user's labels are not names.
     """
     if labels is not None:
-        return _check_labels(labels), "given", False
+        return tuple(labels), "given", False
     vector, classes = primary_output(output), getattr(module, "num_classes", None)
     stated = getattr(module, "pretrained_cfg", None) or {}
     # timm counts the features that CLIP compares with texts as classes.
@@ -311,11 +300,3 @@ def _find_labels(
     elif isinstance(stated, Mapping):
         config = {"pretrained_cfg": stated}
     return read_labels(config, vector.shape[1], names_in_file)
-
-
-def _check_labels(labels: Any) -> tuple[str, ...]:
-    names = names_of_labels(labels)
-    if names is None:
-        expected = "expected a name for each class from 0 on, or () where the outputs are no classes"
-        raise ConfigError(f"labels = {describe(labels)}: {expected}")
-    return names

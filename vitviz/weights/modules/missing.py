@@ -7,8 +7,6 @@ from typing import Any
 
 from vitviz.errors.kinds import ConfigError
 
-# Longest list of labels that a message spells out.
-MAX_LABELS = 8
 Question = tuple[str, str]
 """What an argument is, in words, and code for it."""
 IMAGE_SIZE: Question = ("the height and width of its images in pixels, such as 224", "224")
@@ -37,8 +35,7 @@ def _code(value: Any) -> str:
 
 def labels_question(width: int) -> Question:
     """Of a module with this many outputs."""
-    names = [f"class {number}" for number in range(width)]
-    example = repr(names) if width <= MAX_LABELS else f"[f'class {{number}}' for number in range({width})]"
+    example = f"[f'class {{number}}' for number in range({width})]"
     return f"{width} names where its {width} outputs are classes, or () where they are features", example
 
 

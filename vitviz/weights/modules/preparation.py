@@ -12,13 +12,13 @@ from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.errors.messages import choices, describe
 from vitviz.images.callable_preprocessing import CallablePreprocessing
 from vitviz.images.preprocessing import Preprocessing
+from vitviz.models.watched.facts import Size
 from vitviz.weights.metadata.normalisations import NORMALISATIONS
 from vitviz.weights.metadata.rules import PreprocessingRule
-from vitviz.weights.metadata.stated_preprocessing import OF_TIMM, open_clip_rule, timm_rule
+from vitviz.weights.metadata.stated_preprocessing import OF_TIMM, timm_rule
 from vitviz.weights.modules.missing import Question
 from vitviz.weights.modules.transforms import read_transform, stated_moments
 
-Size = tuple[int, int]
 EXPECTED = (
     "expected preprocessing = a vitviz.Preprocessing, a transform of torchvision, timm, open_clip or albumentations "
     "(the transforms() of torchvision's weights), an image processor of transformers, timm's data_config, or any "
@@ -94,10 +94,26 @@ def _rule_of_module(module: nn.Module, channels: int) -> PreprocessingRule | Non
         return replace(rule, defaults=rule.defaults if is_of_file else OF_TIMM)
     open_clip = getattr(module, "preprocess_cfg", None)
     if isinstance(open_clip, Mapping) and open_clip.get("mean") is not None:
-        rule = open_clip_rule(open_clip, getattr(module, "image_size", None), channels)
-        default = open_clip_rule({}, None, channels)
-        return replace(rule, defaults=default.defaults) if rule.arguments == default.arguments else rule
+        return _rule_of_open_clip(open_clip)
     return None
+
+
+def _rule_of_open_clip(cfg: Mapping[str, Any]) -> PreprocessingRule:
+    """The preprocessing in open_clip's ``preprocess_cfg``, by the transform that open_clip makes of it.
+
+    Raises:
+        CheckpointError: it pads pictures.
+    """
+    from open_clip.transform import PreprocessCfg, image_transform_v2
+
+    source, stated = "open_clip's preprocess_cfg", PreprocessCfg(**cfg)
+    found = read_transform(image_transform_v2(stated, is_train=False))
+    if found is None:
+        raise CheckpointError(f"{source}: resize_mode {stated.resize_mode!r}: expected 'shortest' or 'squash'")
+    arguments = found.to_dict()
+    size = arguments.pop("height"), arguments.pop("width")
+    is_default = stated == PreprocessCfg(size=stated.size)
+    return PreprocessingRule(source, arguments, size, ("mean", "std", "interpolation") * is_default)
 
 
 def _rule_of_data_config(stated: Any, channels: int) -> PreprocessingRule:

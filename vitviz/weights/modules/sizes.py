@@ -11,13 +11,12 @@ from typing import Any
 
 from torch import nn
 
-from vitviz.errors.kinds import ConfigError
+from vitviz.models.watched.facts import Size
 from vitviz.models.watched.grids import grid_of
 from vitviz.weights.metadata.sides import are_sides, both_sides
 from vitviz.weights.modules.calling import clip_tubes
 from vitviz.weights.modules.unwrap import package_of, vision_config
 
-Size = tuple[int, int]
 IMAGE_ATTRIBUTES = ("image_size", "img_size", "input_size")
 # Parameters with tokens that are not patches, in the order of the packages.
 TOKEN_PARAMETERS = {
@@ -146,20 +145,6 @@ def find_prefix(module: nn.Module) -> tuple[str, ...] | None:
         *single_tokens,
         *(f"{kind} {number + 1}" for kind in ("register", "detection") for number in range(counts[kind])),
     )
-
-
-def check_size(name: str, value: int | tuple[int, int] | None) -> Size | None:
-    """Check a number or a pair, and return height and width.
-
-    Raises:
-        ConfigError: the value is something else.
-    """
-    if value is None:
-        return None
-    size = both_sides(value)
-    if size is None:
-        raise ConfigError(f"{name} = {value!r}: expected one or two whole numbers above 0 (height, width)")
-    return size
 
 
 def _tokens(module: nn.Module, names: tuple[str, ...]) -> Iterator[int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from torch import nn
 
 from vitviz.errors.kinds import ConfigError
 from vitviz.weights.modules.unwrap import package_of
-from vitviz.weights.text_tower import TextTower, clip_tokenizer, tower_of
+from vitviz.weights.text_tower import TextTower, tower_of
 
 # Entries of the vocabulary of OpenAI's CLIP, which open_clip's own tokenizer has.
 CLIP_VOCABULARY = 49408
@@ -42,5 +43,7 @@ def split_texts(
     vocabulary = getattr(getattr(module, "token_embedding", None), "num_embeddings", None)
     is_assumed = tokenizer is None and package_of(module) == "open_clip" and vocabulary == CLIP_VOCABULARY
     if is_assumed:
-        tokenizer = clip_tokenizer(network.context_length)
+        import open_clip
+
+        tokenizer = partial(open_clip.tokenize, context_length=network.context_length)
     return visual if is_open_clip else module, tower_of(module, tokenizer), (ASSUMED,) * is_assumed
