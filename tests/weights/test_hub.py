@@ -141,14 +141,11 @@ CHOICES: dict[str, tuple[dict[str, bytes], set[str]]] = {
         {"open_clip_model.safetensors": b"1", "open_clip_pytorch_model.bin": b"2", "open_clip_config.json": b"{}"},
         {"open_clip_model.safetensors", "open_clip_config.json"},
     ),
-    "torch": ({"pytorch_model.bin": b"1", "training_args.bin": b"2", "tf_model.h5": b"3"}, {"pytorch_model.bin"}),
     "shards of torch": (
         {"pytorch_model.bin.index.json": BIN_INDEX, "pytorch_model-1-of-1.bin": b"1"},
         {"pytorch_model.bin.index.json", "pytorch_model-1-of-1.bin"},
     ),
     "the only file": ({"dino small.pth": b"1", "notes.txt": b"2", "onnx/model.pth": b"3"}, {"dino small.pth"}),
-    "the only array": ({"ViT-B_16.npz": b"1", "x.h5": b"2"}, {"ViT-B_16.npz"}),
-    "safetensors of a pair": ({"dino.pth": b"1", "dino.safetensors": b"2"}, {"dino.safetensors"}),
     "every file that is read beside them": (
         {WEIGHTS: b"1", "config.json": b"2", "preprocessor_config.json": b"3", "processor_config.json": b"4"}
         | {"tokenizer.json": b"5", "merges.txt": b"6", "1_Pooling/config.json": b"7", "trainer_state.json": b"8"},

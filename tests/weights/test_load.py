@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from huggingface_hub import constants
 from safetensors.torch import save_file
 
 from tests.hub_server import HubServer
@@ -166,33 +165,6 @@ def test_a_folder_of_that_name_comes_before_the_hub(
     monkeypatch.chdir(tmp_path)
     assert holds(load(REPOSITORY, **OPEN), seed=5)
     assert holds(load(f"hf:{REPOSITORY}", heads=4), seed=0)
-
-
-REFUSED = {
-    "no such repository": ("hf:someone/gone", "someone/gone: no such repository at "),
-    "no such revision": (f"hf:{REPOSITORY}@v3", f"{REPOSITORY}: no revision 'v3'; expected a branch, a tag or a"),
-    "a hub id of three parts": ("hf:a/b/c", "a/b/c: not a repository of the Hugging Face hub; expected owner/name"),
-}
-
-
-@pytest.mark.parametrize(("source", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_is_not_at_the_hub_is_said(server: HubServer, told: Callable[..., str], source: str, message: str) -> None:
-    assert told(source).startswith(message)
-
-
-def test_offline_with_an_empty_cache_says_what_to_do(
-    server: HubServer, told: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    for source in (NAME, f"hf:{REPOSITORY}"):
-        message = told(source)
-        assert message.startswith(f"{REPOSITORY}: not in the cache (")
-        assert "HF_HUB_OFFLINE" in message
-    assert not server.log
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    load(NAME)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert load(NAME).name == NAME
 
 
 def test_a_refusal_names_what_the_user_asked_for(server: HubServer, told: Callable[..., str], tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.support.reading import read_checkpoint
 from vitviz.cli.command import main
 from vitviz.errors.extras import needs
 from vitviz.errors.kinds import CheckpointError
-from vitviz.weights.verify import SAME_MODEL, TOLERANCE, Comparison, Verification, attention_bound, compare, verify
+from vitviz.weights.verify import SAME_MODEL, TOLERANCE, attention_bound, compare, verify
 
 pytestmark = pytest.mark.parity
 
@@ -148,13 +148,6 @@ def test_a_folder_that_the_package_cannot_open(tmp_path: Path, capsys: pytest.Ca
     assert "architectures = 'ViTForEverything'" in error and "has no such model of type 'vit'" in error
 
 
-@every_package
-def test_random_numbers_go_on_as_if_nothing_had_been_verified(package: str, tmp_path: Path) -> None:
-    reading, before = read_checkpoint(write(package, tmp_path)), torch.random.get_rng_state()
-    assert verify(reading, PHOTO).exact
-    assert torch.equal(torch.random.get_rng_state(), before)
-
-
 # Figures.
 
 
@@ -187,10 +180,3 @@ def test_attention_is_held_to_how_far_its_scores_lie_apart() -> None:
 def test_what_is_no_number_is_never_exact(value: float) -> None:
     for ours, theirs in ((value, 1.0), (1.0, value), (value, value)):
         assert not compare("output", torch.tensor([0.0, ours]), torch.tensor([0.0, theirs])).exact
-
-
-def test_a_sentence_has_only_what_is_wrong() -> None:
-    wrong = Comparison("output", 0.25, 1e-5, False)
-    found = Verification("mine", "ViT of timm 1", (Comparison("pixels", 0.0, 1e-5, True), wrong))
-    assert found.sentence == "mine: not the numbers of ViT of timm 1: output differs by 0.25 (allowed 1e-05)"
-    assert Verification("mine", "ViT of timm 1", ()).sentence == "mine: exactly the numbers of ViT of timm 1"

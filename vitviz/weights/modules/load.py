@@ -285,7 +285,8 @@ def _find_labels(
     if labels is not None:
         return tuple(labels), "given", False
     vector, classes = primary_output(output), getattr(module, "num_classes", None)
-    stated = getattr(module, "pretrained_cfg", None) or {}
+    cfg = getattr(module, "pretrained_cfg", None)
+    stated = cfg if isinstance(cfg, Mapping) else {}
     # timm counts the features that CLIP compares with texts as classes.
     is_clip = "_clip_" in str(stated.get("architecture")) and classes == stated.get("num_classes")
     is_other = isinstance(output, Mapping) or classes == 0 or (is_clip and classes not in ORDERS)
@@ -297,6 +298,6 @@ def _find_labels(
         config = {"id2label": {str(number): text for number, text in names.items()}}
     elif classes != vector.shape[1]:
         return None
-    elif isinstance(stated, Mapping):
+    else:
         config = {"pretrained_cfg": stated}
     return read_labels(config, vector.shape[1], names_in_file)
