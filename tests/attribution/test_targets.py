@@ -96,7 +96,7 @@ def test_wrong_likeness_is_refused(make_model: MakeModel) -> None:
     narrow = vitviz.analyze(photo(0), make_model(classes=0, width=16, heads=2))
     patches = {
         r"patch \(4, 0\): this model has": lambda: likeness(other, (4, 0)),
-        "patch = 3: expected row and column of a patch": lambda: likeness(other, 3),
+        "token 0 is not a patch": lambda: likeness(other, "cls"),
     }
     check_refusals(QueryError, patches)
     check_refusals(ConfigError, {"other: 'rocket.jpg' found; expected an Analysis": lambda: likeness("rocket.jpg")})

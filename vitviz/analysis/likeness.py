@@ -10,9 +10,8 @@ import torch.nn.functional as F
 from vitviz.analysis.analysis import Analysis
 from vitviz.attention.memory import enough_memory
 from vitviz.attention.precision import precise, without_autocast
-from vitviz.errors.arguments import instance, named_arguments, pair_or_none
-from vitviz.errors.kinds import MethodError, QueryError
-from vitviz.errors.messages import describe
+from vitviz.errors.arguments import instance, named_arguments
+from vitviz.errors.kinds import MethodError
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.models.network import Network
 from vitviz.models.pooling import Output
@@ -51,7 +50,8 @@ def likeness(other: Analysis, patch: tuple[int, int] | None = None, *, name: str
     'likeness to patch (6, 6) of cat.jpg'
     """
     instance("other", other, Analysis, "vitviz.analyze(other_image, model)")
-    row_column = None if patch is None else _checked_patch(other, patch)
+    layout = other.trace.layout
+    row_column = None if patch is None else layout.cell(layout.index(patch))
     if name is None:
         name = other.source.name if isinstance(other.source, Path) else UNNAMED
     return likeness_target(other.network, other.prepared, row_column, name)
@@ -79,12 +79,3 @@ def likeness_target(network: Network, prepared: PreparedImage, patch: tuple[int,
         features = F.normalize(precise(output if index is None else output[index]), dim=-1).clone()
     title = f"likeness to {'' if patch is None else f'{layout.name(patch)} of '}{name}"
     return Target(title, LikenessScore(features, title), reads, maximum=1.0)
-
-
-def _checked_patch(other: Analysis, patch: object) -> tuple[int, int]:
-    row_column = pair_or_none(patch)
-    if row_column is None:
-        raise QueryError(f"patch = {describe(patch)}: expected row and column of a patch, such as (3, 5)")
-    # Raises if there is no such patch.
-    other.trace.layout.index(row_column)
-    return row_column

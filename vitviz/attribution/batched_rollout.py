@@ -16,7 +16,7 @@ from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace, Chunks
 from vitviz.attribution.exclusion import Exclude
 from vitviz.attribution.propagation import VIT_EXPLAIN, Reference, Step, normalising_step, propagate
-from vitviz.attribution.rollout import RolloutSetup, has_normalised_rows
+from vitviz.attribution.rollout import RolloutSetup
 from vitviz.attribution.threshold import discard
 
 
@@ -50,27 +50,11 @@ def _propagate_group(setups: Sequence[RolloutSetup]) -> torch.Tensor:
     """The rows of a group at the start layer's input, ``"image token"``."""
     first, trace = setups[0], joined([setup.trace for setup in setups])
     rows = torch.stack([setup.start.row for setup in setups])
-    is_normalised = has_normalised_rows(first.trace, first.head_fusion, first.options)
-    step = (_mixing_step if is_normalised else _normalising_step)(trace, first)
+    step = _step(trace, first)
     return propagate(rows, first.start.active_rows, step, first.options)[:, 0]
 
 
-def _mixing_step(trace: AttentionTrace, setup: RolloutSetup) -> Step:
-    residual, heads = setup.options.residual_weight, setup.trace.heads
-
-    def step(layer: int, tokens: torch.Tensor, active_rows: slice) -> torch.Tensor:
-        # Multiplying with each head's weights saves a pass that forms the mean of the heads.
-        by_head = tokens.repeat_interleave(heads, 0)
-        total = torch.zeros_like(by_head)
-        for rows, weights in trace.weights_in_chunks(layer, active_rows):
-            total.baddbmm_(by_head[..., rows], weights)
-        mean = total.unflatten(0, (-1, heads)).mean(1)
-        return torch.add(tokens * residual, mean, alpha=1 - residual)
-
-    return step
-
-
-def _normalising_step(trace: AttentionTrace, setup: RolloutSetup) -> Step:
+def _step(trace: AttentionTrace, setup: RolloutSetup) -> Step:
     options, fuse, heads = setup.options, HEAD_FUSIONS[setup.head_fusion], setup.trace.heads
     is_vit_explain = options.reference == VIT_EXPLAIN
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from einops import reduce
@@ -62,15 +61,7 @@ def integrated_gradients(
         from captum.attr import IntegratedGradients
 
         pixels = inputs.pixels.detach().clone()
-        method, count = IntegratedGradients(_scores(inputs)), _counter(report, steps)
-        gradient_function = method.gradient_func
-
-        def count_gradients(**batch: Any) -> Any:
-            gradients = gradient_function(**batch)
-            count(len(batch["inputs"][0]))
-            return gradients
-
-        method.gradient_func = count_gradients
+        method = IntegratedGradients(_scores(inputs, report, steps))
         attributions = method.attribute(pixels, n_steps=steps, internal_batch_size=BATCH_SIZE)
         score = _scores(inputs)
         # They sum to the difference of the scores, so all are zero only if that is.
@@ -105,38 +96,28 @@ def occlusion(
         from captum.attr import Occlusion
 
         layout = inputs.network.config.layout(*inputs.pixels.shape[-2:])
-        score_function, count = _scores(inputs), _counter(report, layout.patch_count + 1)
-
-        def count_scores(pixels: torch.Tensor) -> torch.Tensor:
-            scores = score_function(pixels)
-            count(len(pixels))
-            return scores
-
-        attributions = Occlusion(count_scores).attribute(
-            inputs.pixels, window, strides=window, perturbations_per_eval=BATCH_SIZE
-        )
+        method = Occlusion(_scores(inputs, report, layout.patch_count + 1))
+        attributions = method.attribute(inputs.pixels, window, strides=window, perturbations_per_eval=BATCH_SIZE)
     # All pixels and channels of a patch share one value.
     values = reduce(attributions[0], "channel (row height) (column width) -> row column", "mean", **patch)
     return _map(values, "fall of the score", f"Occlusion for {inputs.target.name}: one patch at a time", signed)
 
 
-def _scores(inputs: AttributionInput) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A function from the pixels of several images to their scores."""
-    target = inputs.target
-    return lambda pixels: target.scores(inputs.network.output(pixels, target.reads))
+def _scores(
+    inputs: AttributionInput, report: Callable[[Progress], None] | None = None, total: int = 0
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A function from the pixels of several images to their scores, which reports how many of a total it has seen."""
+    target, done = inputs.target, 0
 
-
-def _counter(report: Callable[[Progress], None] | None, total: int) -> Callable[[int], None]:
-    """A function that adds to the number of finished steps and reports it."""
-    done = 0
-
-    def count(more: int) -> None:
+    def scores(pixels: torch.Tensor) -> torch.Tensor:
         nonlocal done
-        done += more
+        result = target.scores(inputs.network.output(pixels, target.reads))
+        done += len(pixels)
         if report is not None:
             report(Progress(done, total))
+        return result
 
-    return count
+    return scores
 
 
 def _patch(inputs: AttributionInput) -> dict[str, int]:

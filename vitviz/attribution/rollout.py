@@ -170,14 +170,10 @@ def discard_bytes(tokens: int, itemsize: int) -> int:
     return 2 * tokens**2 * itemsize
 
 
-def has_normalised_rows(trace: AttentionTrace, head_fusion: HeadFusion, options: RolloutOptions) -> bool:
-    """Whether the rows of every layer's matrix sum to 1; those of stored weights may be rounded."""
-    keeps_all = not options.discards and options.reference is None
-    return head_fusion == "mean" and keeps_all and not trace.stored_weights
-
-
 def _steps(trace: AttentionTrace, head_fusion: HeadFusion, options: RolloutOptions) -> Step:
-    if has_normalised_rows(trace, head_fusion, options):
+    keeps_all = not options.discards and options.reference is None
+    # The rows of stored weights may be rounded.
+    if head_fusion == "mean" and keeps_all and not trace.stored_weights:
         return _mixing_step(trace, options.residual_weight)
 
     is_vit_explain = options.reference == VIT_EXPLAIN
