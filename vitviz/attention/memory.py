@@ -19,7 +19,6 @@ from vitviz.errors.kinds import LimitError
 
 # Of an activation whose holes are given back.
 LARGE_BYTES = 2 * 2**20
-TOKEN_BLOCK = 256
 
 # Messages of torch and the C++ library. On a CPU, torch raises no error type of its own for a failed allocation.
 OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "bad_alloc", "out of memory")
@@ -97,20 +96,6 @@ def trim_heap(activation: torch.Tensor, layer: int = 0, depth: int = 1) -> None:
 def buffer_view(buffer: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     """The start of a contiguous buffer as a contiguous tensor of this shape, which must not be larger."""
     return buffer.view(-1)[: math.prod(shape)].view(shape)
-
-
-def copy_tokens(source: torch.Tensor, into: torch.Tensor) -> None:
-    """Copy ``"... head token dim"`` into a tensor of the same shape, with any strides and of any type.
-
-    The copy reads a source whose heads are interleaved in each token once per head. On a processor, blocks of tokens
-    keep its pages in the translation buffer.
-    """
-    if not source.is_cpu:
-        into.copy_(source)
-        return
-    for start in range(0, source.shape[-2], TOKEN_BLOCK):
-        block = slice(start, start + TOKEN_BLOCK)
-        into[..., block, :] = source[..., block, :]
 
 
 def to_device(tensors: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from vitviz.attention.memory import copy_tokens, empty_record, trim_heap
+from vitviz.attention.memory import empty_record, trim_heap
 from vitviz.attention.precision import Precision, precise, type_of
 from vitviz.attention.trace import AttentionTrace
 from vitviz.models.layers import AttentionOutput
@@ -66,8 +66,8 @@ def encode(
             records.extend(empty_record(shape, like) for _ in range(count))
         parts = zip(records, queries.chunk(len(records)), keys.chunk(len(records)), strict=True)
         for (all_queries, all_keys), some_queries, some_keys in parts:
-            copy_tokens(some_queries, all_queries[:, layer])
-            copy_tokens(some_keys, all_keys[:, layer])
+            all_queries[:, layer].copy_(some_queries)
+            all_keys[:, layer].copy_(some_keys)
         value_norms.append(torch.linalg.vector_norm(precise(attention.values.detach()), dim=-1))
         # Log-sums do not match rounded queries and keys, and those of the last layer may be incomplete.
         is_exact = torch.promote_types(keys.dtype, records[0][1].dtype) == records[0][1].dtype

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from vitviz.attention.layout import TokenLayout
-from vitviz.attention.memory import copy_tokens, empty_record, trim_heap
+from vitviz.attention.memory import empty_record, trim_heap
 from vitviz.attention.precision import precise
 from vitviz.attention.softmax import attention_weights
 from vitviz.attention.trace import AttentionTrace
@@ -55,8 +55,8 @@ class Recording:
             shape, self.scale = (len(self.verified.calls), *keys.shape), call.scale
             self.records = empty_record(shape, like)
         all_queries, all_keys = self.records
-        copy_tokens(queries, all_queries[layer])
-        copy_tokens(keys, all_keys[layer])
+        all_queries[layer].copy_(queries)
+        all_keys[layer].copy_(keys)
         if call.scale != self.scale:
             # A trace has one scale.
             all_queries[layer] *= call.scale / self.scale
