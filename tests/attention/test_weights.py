@@ -130,11 +130,18 @@ def test_prefix_and_grid_give_the_layout() -> None:
 
 EVEN = torch.full((2, 3, 10, 10), 0.1)
 WRONG: list[tuple[Any, dict[str, Any], str]] = [
-    (torch.full((1, 2, 14, 14), 1 / 14), {"prefix": 2}, r"14 tokens, 2 of them .*: 12 patches .* grid=\(3, 4\)"),
-    (torch.full((1, 2, 14, 14), 1 / 14), {"prefix": 2}, "expected prefix=5, which leaves a square, or grid="),
-    (EVEN, {"grid": (2, 4)}, r"grid = \(2, 4\): 10 tokens, 1 of them .*, leave 9 patches; .*such as grid=\(3, 3\)"),
+    (
+        torch.full((1, 2, 14, 14), 1 / 14),
+        {"prefix": 2},
+        r"14 tokens, 2 of them .*: 12 patches .*; expected prefix= the",
+    ),
+    (
+        EVEN,
+        {"grid": (2, 4)},
+        r"grid = \(2, 4\): 10 tokens, 1 of them .*, leave 9 patches; .* or grid=\(rows, columns\)",
+    ),
     (EVEN, {"grid": 3}, r"grid = 3: expected \(rows, columns\)"),
-    (EVEN, {"prefix": 10}, "10 tokens, 10 of them prefix tokens: 0 patches form no square; expected prefix=1"),
+    (EVEN, {"prefix": 10}, "10 tokens, 10 of them prefix tokens: 0 patches form no square; expected prefix= the"),
     (EVEN, {"prefix": -1}, "prefix = -1: expected a list of names, .*, or their number"),
     (EVEN[..., :9], {}, r"attentions\[0\] of shape \(3, 10, 9\): .* as many queries as keys"),
     (EVEN[0], {}, r"attentions of shape \(3, 10, 10\): expected 'layer head query key'"),

@@ -17,8 +17,6 @@ from vitviz.errors.messages import describe
 
 # Rounding to bfloat16 changes a sum of weights by up to 0.004.
 SUM_TOLERANCE = 0.01
-# Prefixes that the error about a missing grid tries out: a CLS token and up to 16 registers.
-MAX_PREFIX = 17
 LAYER = "'head query key'"
 EAGER = "; transformers returns them after module.set_attn_implementation('eager')"
 
@@ -78,7 +76,9 @@ def layout_of(tokens: int, prefix: Prefix, grid: Grid | None) -> TokenLayout:
         sides = pair
         problem = f"grid = {sides}: {tokens} tokens, {len(names)} of them prefix tokens, leave {patches} patches"
     if patches < 1 or math.prod(sides) != patches:
-        raise ConfigError(f"{problem}; expected {_legal_layouts(tokens, len(names))}")
+        raise ConfigError(
+            f"{problem}; expected prefix= the tokens before the patches, or grid=(rows, columns) of these"
+        )
     return TokenLayout(names, *sides)
 
 
@@ -95,22 +95,6 @@ def without_keys(weights: torch.Tensor, excluded: torch.Tensor, layer: int, layo
         reason = "attends to none but the tokens that are left out: nothing remains"
         raise MethodError(f"layer {layer}, head {head}: {layout.name(query)} {reason}")
     return remaining / sums
-
-
-def _legal_layouts(tokens: int, prefix: int) -> str:
-    """The prefix that leaves a square, and a grid for the given one, in words."""
-    patches, legal = tokens - prefix, []
-    square = next((each for each in range(min(MAX_PREFIX, tokens - 1) + 1) if _is_square(tokens - each)), None)
-    if square is not None:
-        legal.append(f"prefix={square}, which leaves a square")
-    if patches > 0:
-        rows = max(rows for rows in range(1, math.isqrt(patches) + 1) if patches % rows == 0)
-        legal.append(f"grid=(rows, columns), such as grid={rows, patches // rows}")
-    return ", or ".join(legal)
-
-
-def _is_square(count: int) -> bool:
-    return math.isqrt(count) ** 2 == count
 
 
 def _layer(name: str, weights: Any) -> torch.Tensor:
