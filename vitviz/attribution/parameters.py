@@ -32,10 +32,12 @@ class Kind(ABC):
     Attributes:
         control: word for the kind, by which the page chooses its control, and which programs get.
         converter: the function of :mod:`vitviz.cli.grammar` that reads a command's option, by name; empty for text.
+        values_help: what the help of a command's option says about values, with fields for the kind and the default.
     """
 
     control = ""
     converter = ""
+    values_help = " (default: {default})"
 
     @abstractmethod
     def read(self, value: object, bounds: Bounds, field: str) -> Any:
@@ -82,10 +84,6 @@ class Kind(ABC):
         """What the control of this kind needs."""
         return {}
 
-    def option(self, default: Any) -> str:
-        """What the help of a command's option says about the values."""
-        return f" (default: {'none' if default is None else default})"
-
 
 @dataclass(frozen=True)
 class Parameter:
@@ -120,7 +118,8 @@ class Parameter:
     @property
     def option(self) -> str:
         """The help of the command's option."""
-        return f"{self.help}{self.kind.option(self.default)}"
+        default = "none" if self.default is None else self.default
+        return self.help + self.kind.values_help.format(kind=self.kind, default=default)
 
 
 @dataclass(frozen=True)
@@ -170,6 +169,7 @@ class Number(Plain):
     maximum: float
     step: float = 1
     control = "number"
+    values_help = " ({kind.minimum:g} to {kind.maximum:g}, default: {default:g})"
 
     @property
     def whole(self) -> bool:
@@ -190,18 +190,13 @@ class Number(Plain):
     def facts(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("minimum", "maximum", "step", "whole")}
 
-    def option(self, default: Any) -> str:
-        return f" ({self.minimum:g} to {self.maximum:g}, default: {default:g})"
-
 
 class Switch(Plain):
     """True or false."""
 
     control = "switch"
+    values_help = ""
     legal = "true or false"
-
-    def option(self, default: Any) -> str:
-        return ""
 
     def read(self, value: object, bounds: Bounds, field: str) -> bool:
         return switch(field, value)
@@ -217,6 +212,7 @@ class LayerNumber(Plain):
     on_page: bool = True
     control = "layer"
     converter = "int"
+    values_help = "; from 0, or from the end as -1 (default: {default})"
     legal = "a layer, from 0 (nearest to the image), or from the end as -1"
 
     def read(self, value: object, bounds: Bounds, field: str) -> float:
@@ -228,15 +224,13 @@ class LayerNumber(Plain):
     def facts(self) -> dict[str, Any]:
         return {"on_page": self.on_page}
 
-    def option(self, default: Any) -> str:
-        return f"; from 0, or from the end as -1 (default: {default})"
-
 
 class HeadNumber(Plain):
     """A head of the model, counted from 0 or from the end as ``-1``, or a fusion of all its heads."""
 
     control = "head"
     converter = "head"
+    values_help = f" (counted from 0, or {', '.join(HEAD_FUSIONS)}; default: {{default}})"
     legal = f"a head, from 0 or from the end as -1, or {choices(HEAD_FUSIONS)} of all heads"
 
     def read(self, value: object, bounds: Bounds, field: str) -> float | str:
@@ -248,9 +242,6 @@ class HeadNumber(Plain):
         head = self.read(value, bounds, field)
         return head if isinstance(head, str) else head % bounds.heads
 
-    def option(self, default: Any) -> str:
-        return f" (counted from 0, or {', '.join(HEAD_FUSIONS)}; default: {default})"
-
 
 @dataclass(frozen=True)
 class Token(Kind):
@@ -259,6 +250,7 @@ class Token(Kind):
     default: str = "cls, or patches where there is none"
     control = "token"
     converter = "query"
+    values_help = ": cls, patches (their mean), 'register 1', ROW,COLUMN, or a token's number (default: {kind.default})"
     legal = f"[row, column] of a patch, {PATCHES!r} for the mean of all, the name of a prefix token, or a number"
 
     def read(self, value: object, bounds: Bounds, field: str) -> Any:
@@ -271,15 +263,12 @@ class Token(Kind):
     def parse(self, text: str) -> Any:
         return pair_of(text) if PAIR.fullmatch(text) else text
 
-    def option(self, default: Any) -> str:
-        tokens = "cls, patches (their mean), 'register 1', ROW,COLUMN, or a token's number"
-        return f": {tokens} (default: {self.default})"
-
 
 class ClassTarget(Kind):
     """What a map is about: a class by label or number, or another target; None stands for the most probable class."""
 
     control = "class"
+    values_help = ": a name or a number (default: the most probable)"
     legal = (
         'a label, the number of a class from 0, {"class": ..., "against": ...} for one class against another, '
         '{"class": ..., "margin": true} for a class against the best of all others, {"like": ...} for an '
@@ -310,9 +299,6 @@ class ClassTarget(Kind):
         if "margin" in value:
             return f"vitviz.margin({first or ''})"
         return f"vitviz.contrast({first}, {self.python(value['against'], labels)})"
-
-    def option(self, default: Any) -> str:
-        return ": a name or a number (default: the most probable)"
 
 
 def values_of(
