@@ -87,12 +87,12 @@ def test_progress_comes_before_the_reply_and_another_connection_reads_on(visit: 
 
 def test_a_newer_request_supersedes_the_one_before(visit: Visit) -> None:
     held, thread = started(visit)
-    assert "failed" in Visit(visit.runs, OTHER_PAGE).run("rank")
+    assert "expired" in Visit(visit.runs, OTHER_PAGE).run("rank")
     assert thread.is_alive()
     newer = visit.run("rank", uid=3)
     thread.join(HANG_SECONDS)
     assert not thread.is_alive()
-    assert held.replies == [{"stopped": True}] and "failed" in newer
+    assert held.replies == [{"stopped": True}] and "expired" in newer
     # One that arrives late is not begun.
     visit.number = 0
     assert visit.run("map") == {"stopped": True}
@@ -149,7 +149,7 @@ def test_one_visitor_has_so_many_runs(visit: Visit) -> None:
     with pytest.raises(RequestError, match="wait for them"):
         visit.run("map")
     with by_visitor("127.0.0.9"):
-        assert "failed" in Visit(visit.runs, OTHER_PAGE).run("rank")
+        assert "expired" in Visit(visit.runs, OTHER_PAGE).run("rank")
     held.release.set()
     for thread in threads:
         thread.join(HANG_SECONDS)

@@ -36,12 +36,6 @@ FULL_VIEW = {"parameters": {"layer": 1, "head": 2, "query": [1, 2], "direction":
 
 
 @FAST
-@given(value=JSON)
-def test_any_json_is_a_legal_state_or_one_sentence(seen: Analysis, value: object) -> None:
-    assert is_legal(value, seen)
-
-
-@FAST
 @given(data=st.data())
 def test_any_state_with_something_else_in_one_place_is_legal_or_one_sentence(
     seen: Analysis, data: st.DataObject

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS, Method
-from vitviz.attribution.json_values import fields, number, switch, word
+from vitviz.attribution.json_values import fields, number, word
 from vitviz.errors.kinds import CheckpointError, MethodError, VitvizError
 from vitviz.errors.messages import did_you_mean, quote
 from vitviz.images.preprocessing import FITS
@@ -45,10 +45,10 @@ from vitviz.ui.server.line import current_bytes, current_visitor
 from vitviz.ui.server.log import INTERNAL_ERROR
 from vitviz.ui.server.rule import RequestError, UnderWay
 from vitviz.ui.service import AnalysisService
-from vitviz.ui.state import ANYTHING, END, MAX_RESOLUTION
-from vitviz.visualization.colormaps import COLORMAPS, DEFAULT_COLORMAP
-from vitviz.visualization.heatmaps import Heatmap, Style
-from vitviz.visualization.scales import PERCENTILES, SCALES, percentile_pair
+from vitviz.ui.state import MAX_RESOLUTION, PageState
+from vitviz.visualization.colormaps import DEFAULT_COLORMAP
+from vitviz.visualization.heatmaps import Style
+from vitviz.visualization.scales import PERCENTILES
 from vitviz.weights import ZOO
 from vitviz.weights.hub import is_cached
 
@@ -143,8 +143,10 @@ class Api:
             the values of the maps, and their meaning
         """
         # Check all of them before computing the first.
-        requests = list(_map_requests(maps, self._analysis(id), self.service.server_settings.analysis_bytes))
-        return [map_record(method, await self._map(id, method, arguments)) for method, arguments in requests]
+        requests = list(_map_requests(maps, self.service.cached(id), self.service.server_settings.analysis_bytes))
+        return [
+            map_record(method, (await self.service.heatmap(id, method, arguments))[1]) for method, arguments in requests
+        ]
 
     async def overlay(
         self,
@@ -182,26 +184,24 @@ class Api:
         Returns:
             the PNG file
         """
-        analysis, record = self._analysis(id), METHODS[word("method", method, METHODS)]
-        low, high = (
-            None if value is None else END.read(value, ANYTHING, end) for end, value in (("low", low), ("high", high))
-        )
-        style = Style(
-            colormap=word("colormap", colormap, COLORMAPS),
-            opacity=number("opacity", opacity, 0, 1),
-            smooth=switch("smooth", smooth),
-            grid=switch("grid", grid),
-            fade=switch("fade", fade),
-            drain=switch("drain", drain),
-            low=low,
-            high=high,
-            scale=None if scale is None else word("scale", scale, SCALES),
-            percentiles=PERCENTILES if percentiles is None else percentile_pair("percentiles", percentiles),
-        )
+        analysis, record = self.service.cached(id), METHODS[word("method", method, METHODS)]
+        looks = {
+            "colormap": colormap,
+            "opacity": opacity,
+            "smooth": smooth,
+            "grid": grid,
+            "fade": fade,
+            "drain": drain,
+            "low": low,
+            "high": high,
+            "scale": scale,
+            "percentiles": PERCENTILES if percentiles is None else percentiles,
+        }
+        style = PageState.from_json(looks).style
         arguments = parameters_of(record, parameters, analysis, max_bytes=self.service.server_settings.analysis_bytes)
         # It may be dropped while this waits.
         del analysis
-        query, heatmap = arguments.get("query"), await self._map(id, record, arguments)
+        query, (_, heatmap) = arguments.get("query"), await self.service.heatmap(id, record, arguments)
         name = f"{record.name}.png"
 
         def draw(report: Report) -> str:
@@ -225,28 +225,6 @@ class Api:
             return self.service.models.choice(name or "")
         hint = did_you_mean(name, names)
         raise CheckpointError(f"model = {quote(name)}: expected a name that /models lists{hint}")
-
-    def _analysis(self, uid: object) -> Analysis:
-        analysis = self.service.cache.get(uid) if isinstance(uid, str) else None
-        if analysis is None:
-            raise _no_analysis(uid)
-        return analysis
-
-    async def _map(self, uid: object, method: Method, arguments: dict[str, Any]) -> Heatmap:
-        """A map, computed or among the latest.
-
-        Raises:
-            LimitError: it takes too long.
-            MethodError: the analysis is not kept any more.
-        """
-        try:
-            return (await self.service.heatmap(uid, method, arguments))[1]
-        except ExpiredError:
-            raise _no_analysis(uid) from None
-
-
-def _no_analysis(uid: object) -> MethodError:
-    return MethodError(f"id = {quote(uid)}: no analysis of this id, or not kept any more; ask /analyze for one")
 
 
 def _map_requests(maps: object, analysis: Analysis, max_bytes: int) -> Iterator[tuple[Method, dict[str, Any]]]:
@@ -306,6 +284,8 @@ def answering(endpoint: Callable[..., Awaitable[Any]], under_way: UnderWay) -> C
                 return TypeAdapter(Any).dump_python(await endpoint(*arguments, **options), mode="json")
         except (VitvizError, RequestError) as error:
             message = str(error)
+        except ExpiredError as error:
+            message = f"{error}; ask /analyze for one"
         except Exception:
             logging.getLogger(__name__).exception("/%s", endpoint.__name__)
             message = INTERNAL_ERROR

@@ -47,7 +47,9 @@ def as_python(state: PageState, sources: list[ViewSource]) -> str:
     """
     views = list(zip(state.views, sources, strict=True))[: 1 if state.layout in ("one", "slide") else None]
     uploads = [upload for _, source in views for upload in (source.origin.upload, source.liked) if upload is not None]
-    has_probe = state.panel == "probes" and _has_probe(*views[0])
+    has_probe = state.panel == "probes" and not PROBES[views[0][0].probe].refusal(
+        views[0][1].analysis.model.network.config
+    )
     lines = ["import vitviz", "from vitviz import Style"]
     lines += ["from vitviz.video.clips import read_frame"] * any(upload.frame is not None for upload in uploads)
     lines += ["from vitviz.weights import resources"] * any(map(example_of, uploads))
@@ -103,7 +105,8 @@ def _picture(upload: Upload) -> str:
 def _map(view: View, source: ViewSource, state: PageState, index: int) -> list[str]:
     """The lines that make a map and save its picture."""
     method, model = METHODS[view.method], source.analysis.model
-    target = _target_of(view)
+    target = view.parameters.get("target")
+    target = target if isinstance(target, Mapping) else {}
     bounds = bounds_of(source.analysis)
     options = {
         parameter.name: parameter.kind.python(value, model.labels)
@@ -155,21 +158,11 @@ def _hidden(view: View, source: ViewSource, target: str | None) -> list[str]:
     return [f"print(analysis.switched_off({', '.join(arguments)}))"] * any(hidden.values())
 
 
-def _has_probe(view: View, source: ViewSource) -> bool:
-    return PROBES[view.probe].refusal(source.analysis.model.network.config) is None
-
-
 def _probe(view: View) -> list[str]:
     """The lines that run a probe and print its summary."""
     options = (f"{name}={python_of(value)}" for name, value in view.probe_parameters.items())
     arguments = ", ".join(["analysis", python_of(view.probe), *options])
     return [f"findings = probe({arguments})", "print(findings.summary)"]
-
-
-def _target_of(view: View) -> Mapping[str, Any]:
-    """A target object; empty for a single class or no target."""
-    target = view.parameters.get("target")
-    return target if isinstance(target, Mapping) else {}
 
 
 def _target_lines(target: Mapping[str, Any], source: ViewSource) -> list[str]:

@@ -105,9 +105,10 @@ def scales() -> list[dict[str, Any]]:
 
 def method_facts(method: Method) -> dict[str, Any]:
     """A method and its controls."""
+    reads_layers = any(parameter.name == "start_layer" for parameter in method.parameters)
     return {
         **probe_facts(method),
-        "group": _group(method),
+        "group": TARGET if method.class_specific else LAYERS if reads_layers else TOKEN,
         "about_a_class": method.class_specific,
         "begins_with_identity": method.begins_with_identity,
         "computed_by": method.computed_by,
@@ -124,11 +125,6 @@ def probe_facts(record: Probe | Method) -> dict[str, Any]:
         "citation": record.citation,
         "parameters": [parameter.facts() for parameter in record.parameters],
     }
-
-
-def _group(method: Method) -> str:
-    reads_layers = any(parameter.name == "start_layer" for parameter in method.parameters)
-    return TARGET if method.class_specific else LAYERS if reads_layers else TOKEN
 
 
 def model_facts(model_id: str, title: str, model: Model) -> dict[str, Any]:

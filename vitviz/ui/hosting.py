@@ -28,7 +28,7 @@ import torch
 
 from vitviz.analysis.costs import cost_of
 from vitviz.attention.precision import Precision
-from vitviz.errors.kinds import ConfigError, LimitError, VitvizError
+from vitviz.errors.kinds import LimitError, VitvizError
 from vitviz.models.network import Encoding, Network
 from vitviz.models.vit import VisionTransformer
 from vitviz.progress import Progress
@@ -57,7 +57,7 @@ def set_up_process(threads: int | None = None, memory_bytes: int | None = None) 
     is emptied at the end, whichever signal ends the process but SIGKILL.
 
     Raises:
-        ConfigError: as :func:`limit_threads` and :func:`vitviz.worker.require_forks`.
+        ConfigError: as :func:`vitviz.worker.require_forks`.
     """
     require_forks()
     hide_memory()
@@ -103,12 +103,7 @@ def limit_threads(threads: int | None = None) -> int:
 
     Args:
         threads: the number; by default torch's own, but no more than :func:`processors`.
-
-    Raises:
-        ConfigError: it is no positive number.
     """
-    if threads is not None and threads < 1:
-        raise ConfigError(f"threads = {threads!r}: expected a whole number of at least 1")
     # Torch counts the host's cores, and one of two threads that share a core.
     count = threads if threads is not None else min(torch.get_num_threads(), processors())
     torch.set_num_threads(count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import Field, dataclass, replace
 from itertools import zip_longest
 from typing import Any
@@ -125,12 +126,10 @@ def _class_text(value: Any, labels: Sequence[str]) -> str:
     """The number of a class, or its label where another class is named by this number; else as any value."""
     if type(value) is not int or value >= len(labels):
         return text_of(value)
-    try:
+    # Several classes may be named by this number.
+    with suppress(MethodError):
         if class_of(str(value), labels) == value:
             return str(value)
-    except MethodError:
-        # Several classes are named by this number.
-        pass
     label = labels[value]
     return label if labels.count(label) == 1 else f"{label} ({value})"
 

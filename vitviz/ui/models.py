@@ -20,7 +20,7 @@ from vitviz.ui.holdings import Bound, Holdings
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import Report, no_report
 from vitviz.visualization.heatmaps import Heatmap
-from vitviz.weights import BUNDLED, ZOO, Model, NamedModel, load
+from vitviz.weights import BUNDLED, ZOO, Model, load
 from vitviz.weights.formats.names import is_weight_file
 from vitviz.weights.hub import is_cached
 from vitviz.weights.suggestions import HUB, PACKAGES
@@ -164,7 +164,10 @@ def menu(start: Model, named: Mapping[str, Model], *, opens_any: bool = True) ->
         _row("", title_of(start), family_of(start)),
         *(_row(name, title_of(model), family_of(model)) for name, model in named.items()),
         *(_row(name, name, "vitviz") for name in BUNDLED if name not in (start.name, *named)),
-        *(_row(record.name, record.title, record.family, megabytes(record)) for record in records),
+        *(
+            _row(record.name, record.title, record.family, 0 if is_cached(record.repository) else record.megabytes)
+            for record in records
+        ),
     ]
 
 
@@ -183,8 +186,3 @@ def family_of(model: Model) -> str:
         return ZOO[model.name].family
     # The card has the source of the name in parentheses; vitviz's own files and watched modules have no layout.
     return model.card.get("family", "vitviz" if model.engine == "own" else "other models").partition(" (")[0]
-
-
-def megabytes(model: NamedModel) -> float:
-    """The size of the download in millions of bytes; 0 if the model is here."""
-    return 0 if is_cached(model.repository) else model.megabytes

@@ -91,11 +91,11 @@ class PageRoutes:
             Route(f"{DEVICE}{{folder}}/{{name}}", self._device, methods=READ),
             Route("/upload", self._upload, methods=["POST"]),
             Route(UPLOAD, self._upload_form, methods=["POST"]),
-            Route("/files/{uid}/{name}", self._file),
+            Route("/files/{uid}/{name}", _answering(self._file)),
             Route("/made/{folder}/{name}", self._made),
             Route(f"{FILE}{{path:path}}", self._kept, methods=READ),
-            Route("/map", self._answers(handlers.map), methods=["POST"]),
-            Route("/describe", self._answers(self._describe), methods=["POST"]),
+            Route("/map", _answering(partial(_json, handlers.map)), methods=["POST"]),
+            Route("/describe", _answering(partial(_json, self._describe)), methods=["POST"]),
             Route("/run", self._run, methods=["POST"]),
             Route("/end", self._end, methods=["POST"]),
         ]
@@ -164,14 +164,10 @@ class PageRoutes:
 
     async def _file(self, request: Request) -> Response:
         """A file of an analysis, such as the queries and keys of a layer."""
-        uid, name = request.path_params["uid"], request.path_params["name"]
-
-        async def respond() -> Response:
-            path = await self._service.file(uid, name)
-            headers = {**KEPT, "content-length": str(path.stat().st_size)}
-            return StreamingResponse(_parts(path), 200, headers, PICTURES.get(Path(name).suffix, BYTES))
-
-        return await self._answered(respond)
+        name = request.path_params["name"]
+        path = await self._service.file(request.path_params["uid"], name)
+        headers = {**KEPT, "content-length": str(path.stat().st_size)}
+        return StreamingResponse(_parts(path), 200, headers, PICTURES.get(Path(name).suffix, BYTES))
 
     async def _made(self, request: Request) -> Response:
         """A file that a run has made."""
@@ -181,29 +177,8 @@ class PageRoutes:
         """An upload, or a file that an endpoint has made."""
         return self._found(Path(request.path_params["path"]))
 
-    def _answers(self, handler: Callable[[Mapping[str, Any]], Awaitable[Any]]) -> Callable[..., Any]:
-        """A route whose requests are JSON objects: a handler's bytes, or its JSON."""
-
-        async def answer(request: Request) -> Response:
-            value = await request.json()
-
-            async def respond() -> Response:
-                if not isinstance(value, Mapping):
-                    raise MethodError(f"the request = {quote(value)}: expected an object")
-                found = await handler(value)
-                return Response(found, media_type=BYTES) if isinstance(found, bytes) else JSONResponse(found)
-
-            return await self._answered(respond)
-
-        return answer
-
     async def _describe(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return await self._service.quick.run(lambda _: self._handlers.describe(request))
-
-    async def _answered(self, respond: Callable[[], Awaitable[Response]]) -> Response:
-        """A response, or why there is none."""
-        answer = await outcome("a request of the page", respond())
-        return answer if isinstance(answer, Response) else JSONResponse(answer, 410 if "expired" in answer else 400)
 
     # ---- what takes long ----
 
@@ -284,6 +259,25 @@ class PageRoutes:
         return FileResponse(
             found, headers=KEPT, media_type=picture or BYTES, filename=path.name, content_disposition_type=disposition
         )
+
+
+def _answering(respond: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """A route with a response, or why there is none."""
+
+    async def answer(request: Request) -> Response:
+        found = await outcome("a request of the page", respond(request))
+        return found if isinstance(found, Response) else JSONResponse(found, 410 if "expired" in found else 400)
+
+    return answer
+
+
+async def _json(handler: Callable[[Mapping[str, Any]], Awaitable[Any]], request: Request) -> Response:
+    """What a handler makes of a JSON object: its bytes, or its JSON."""
+    value = await request.json()
+    if not isinstance(value, Mapping):
+        raise MethodError(f"the request = {quote(value)}: expected an object")
+    found = await handler(value)
+    return Response(found, media_type=BYTES) if isinstance(found, bytes) else JSONResponse(found)
 
 
 async def _parts(path: Path) -> AsyncIterator[bytes]:

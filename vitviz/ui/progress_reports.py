@@ -35,7 +35,7 @@ class RunEnded(Exception):
 
 
 class ExpiredError(Exception):
-    """The analysis has left the cache."""
+    """The cache has no analysis of this id; the message says so."""
 
 
 def under_title(

@@ -215,13 +215,10 @@ class AnalysisService:
 
         Raises:
             ExpiredError: the cache has none of this id.
-            MethodError: the id is no text.
         """
-        if not isinstance(uid, str):
-            raise MethodError(f"uid = {quote(uid)}: expected the id of an analysis")
-        analysis = self.cache.get(uid)
+        analysis = self.cache.get(uid) if isinstance(uid, str) else None
         if analysis is None:
-            raise ExpiredError
+            raise ExpiredError(f"id = {quote(uid)}: no analysis of this id, or not kept any more")
         origin = self.origins[analysis]
         for path in (origin.upload.path, *map(Path, origin.choice.files)):
             # What is in use is not old.

@@ -47,7 +47,7 @@ async def compare(service: AnalysisService, request: Mapping[str, Any], report: 
     """
     uid, value = request.get("uid"), request.get("target")
     target = await _target(service, request, report)
-    keys, parameters, maps = _known_maps(service, uid, request.get("parameters"), value)
+    parameters, maps = _known_maps(service, uid, request.get("parameters"), value)
 
     def compute(analysis: Analysis, report: Report) -> dict[str, Any]:
         scores: dict[str, Any] | None = None
@@ -55,7 +55,7 @@ async def compare(service: AnalysisService, request: Mapping[str, Any], report: 
         def show(comparison: Comparison) -> None:
             nonlocal scores
             for name, heatmap in maps.items():
-                service.origins[analysis].maps.put(keys[name], heatmap)
+                service.origins[analysis].maps.put(map_key(METHODS[name], parameters[name]), heatmap)
             scores = _compared(analysis, comparison)
 
         report_pass = under_title("Scores of all methods", report, lambda: scores)
@@ -68,24 +68,19 @@ async def compare(service: AnalysisService, request: Mapping[str, Any], report: 
 
 def _compared(analysis: Analysis, comparison: Comparison) -> dict[str, Any]:
     """A comparison as the page reads it."""
-    maps = []
-    for compared in comparison.maps:
-        correlation = compared.randomization_correlation
-        maps.append(
-            {
-                "method": compared.method,
-                "areas": compared.areas,
-                "beats": {
-                    metric: comparison.beats_chance(compared, metric) for metric in compared.areas if comparison.chance
-                },
-                "correlation": None if math.isnan(correlation) else correlation,
-            }
-        )
     return {
         **_target_facts(analysis, comparison.target),
         "metrics": [{name: getattr(metric, name) for name in METRIC_FACTS} for metric in METRICS.values()],
         "chance": comparison.chance,
-        "maps": maps,
+        "maps": [
+            {
+                "method": each.method,
+                "areas": each.areas,
+                "beats": {metric: comparison.beats_chance(each, metric) for metric in each.areas if comparison.chance},
+                "correlation": None if math.isnan(each.randomization_correlation) else each.randomization_correlation,
+            }
+            for each in comparison.maps
+        ],
         "about": ABOUT_COMPARISON,
     }
 
@@ -178,10 +173,10 @@ async def probe(service: AnalysisService, request: Mapping[str, Any], report: Re
 
 def _known_maps(
     service: AnalysisService, uid: object, value: object, target: object
-) -> tuple[dict[str, str], dict[str, dict[str, Any]], dict[str, Heatmap]]:
-    """Of all methods of the model, the keys among the latest maps and the parameters, and the maps that are there."""
+) -> tuple[dict[str, dict[str, Any]], dict[str, Heatmap]]:
+    """Of all methods of the model, the parameters, and those of their maps that are among the latest."""
     analysis, settings = service.cached(uid), fields("parameters", value or {}, METHODS)
-    keys, parameters, maps = dict[str, str](), dict[str, dict[str, Any]](), dict[str, Heatmap]()
+    parameters, maps = dict[str, dict[str, Any]](), dict[str, Heatmap]()
     for name, method in METHODS.items():
         if refusal(method, analysis.model) is None:
             given = settings.get(name)
@@ -189,10 +184,9 @@ def _known_maps(
                 given = {**(given or {}), "target": target}
             max_bytes = service.server_settings.analysis_bytes
             parameters[name] = parameters_of(method, given, analysis, f"parameters.{name}", max_bytes)
-            keys[name] = map_key(method, parameters[name])
-            if (heatmap := service.origins[analysis].maps.get(keys[name])) is not None:
+            if (heatmap := service.known_heatmap(uid, method, parameters[name])) is not None:
                 maps[name] = heatmap
-    return keys, parameters, maps
+    return parameters, maps
 
 
 async def _target(service: AnalysisService, request: Mapping[str, Any], report: Report) -> int | Target | None:

@@ -20,18 +20,9 @@ from tests.support.waiting import HANG_SECONDS, until
 from vitviz.errors.kinds import LimitError
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ProgressReport, Report, RunEnded, Step
-from vitviz.ui.server.line import BACKGROUND_NICENESS, RESERVE_BYTES, Line, Once, current_visitor
+from vitviz.ui.server.line import BACKGROUND_NICENESS, RESERVE_BYTES, Line, Once
 from vitviz.ui.service import AnalysisService
 from vitviz.worker.child import IS_LINUX
-
-
-def test_a_visitor_is_who_sent_the_request() -> None:
-    def asked(address: str) -> str:
-        with by_visitor(address):
-            return current_visitor()
-
-    assert current_visitor() == ""
-    assert asked("127.0.0.1") == "127.0.0.1" != asked("127.0.0.2")
 
 
 class Held:
@@ -104,17 +95,6 @@ async def test_new_addresses_without_end_hold_up_nobody_for_ever(turns: Turns) -
     for each in floods:
         each.cancel()
     await asyncio.wait(floods)
-
-
-async def test_work_has_as_many_places_as_there_are() -> None:
-    line, held = Line(places=2), [Held() for _ in range(3)]
-    tasks = [by("a", line.run(each)) for each in held]
-    for each in held[:2]:
-        assert await asyncio.to_thread(each.begun.wait, HANG_SECONDS)
-    assert not held[2].begun.is_set() and len(line) == 3
-    for each in held:
-        each.release.set()
-    await asyncio.gather(*tasks)
 
 
 async def test_work_at_the_same_time_shares_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:

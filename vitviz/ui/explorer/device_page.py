@@ -189,13 +189,11 @@ def device_page(
     first = next(iter(pictures))
     parts: dict[str, bytes] = {worker: script(f"device/{worker}").encode() for worker in WORKERS}
     parts |= {kernels: (FOLDER / "device" / kernels).read_bytes() for kernels in KERNELS}
-    weights, place = {}, {}
-    for number, (model_id, model) in enumerate(zip(ids, models, strict=True)):
-        weights[model_id] = f"model-{number}.gz"
-        parts[weights[model_id]] = packed(device_file(model), FAST if is_downloaded else SLOW)
-    for number, (picture_id, each) in enumerate(pictures.items()):
-        place[picture_id] = f"picture-{number}"
-        parts[place[picture_id]] = each.content
+    weights = {model_id: f"model-{number}.gz" for number, model_id in enumerate(ids)}
+    place = {picture_id: f"picture-{number}" for number, picture_id in enumerate(pictures)}
+    files = (packed(device_file(model), FAST if is_downloaded else SLOW) for model in models)
+    parts |= zip(weights.values(), files, strict=True)
+    parts |= {place[picture_id]: each.content for picture_id, each in pictures.items()}
     sizes = {model_id: len(parts[part]) / 1e6 * is_downloaded for model_id, part in weights.items()}
     analysis = analyze(pictures[first].content, models[0])
     start = {
@@ -289,12 +287,11 @@ def _model_facts(model_id: str, model: Model) -> dict[str, Any]:
     methods = [replace(METHODS[name], package=None) for name in DEVICE_METHODS]
     refusals = {each.name: f"{reason}." for each in methods if (reason := each.refusal(config)) is not None}
     probes = {name: reason for name, reason in facts["probe_refusals"].items() if name in DEVICE_PROBES}
-    resolutions = facts["resolutions"][:1]
     return {
         **facts,
         "refusals": refusals,
         "probe_refusals": probes,
-        "resolutions": resolutions,
+        "resolutions": facts["resolutions"][:1],
         "reads_text": False,
         "steps": None,
     }
