@@ -17,11 +17,9 @@ from tests.parity import CASES
 from tests.parity.states import (
     OPEN,
     Kept,
-    answer,
     facts_of,
     read,
     refusal,
-    save,
 )
 from tests.support.checkpoints import timm_state
 from tests.support.long_runs import one_in
@@ -215,34 +213,6 @@ def test_a_patch_size_is_asked_for_where_pixels_make_no_square(tmp_path: Path) -
         kept.read(narrow)
     config = kept.read(narrow, patch_size=(4, 8)).model.network.config
     assert (config.patch_height, config.patch_width, config.channels) == (4, 8, 3)
-
-
-# Values of the weights.
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("key", ["blocks.1.mlp.fc2.weight", "pos_embed", "head.bias"])
-def test_a_weight_that_is_no_number_is_refused_by_its_key(key: str, value: float, tmp_path: Path) -> None:
-    state = timm_state()
-    state[key].view(-1)[-1] = value
-    assert f"values that are not finite in '{key}'" in refusal(state, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("suffix", "dtype"),
-    [
-        *[(suffix, dtype) for suffix in (".pth", ".safetensors", ".npz") for dtype in (torch.float16, torch.float64)],
-        # NumPy has no such type.
-        *[(suffix, torch.bfloat16) for suffix in (".pth", ".safetensors")],
-    ],
-)
-def test_other_precisions_are_read_as_float32(suffix: str, dtype: torch.dtype, tmp_path: Path) -> None:
-    state = {key: tensor.to(dtype) for key, tensor in timm_state().items()}
-    save(tmp_path / f"small{suffix}", state)
-    reading = read_checkpoint(tmp_path / f"small{suffix}", **OPEN)
-    assert {parameter.dtype for parameter in reading.model.network.parameters()} == {torch.float32}
-    rounded = {key: tensor.float() for key, tensor in state.items()}
-    assert torch.equal(answer(reading), answer(read(rounded, tmp_path)))
 
 
 def test_a_matrix_for_patches_in_an_order_that_nothing_tells_is_refused(tmp_path: Path) -> None:

@@ -113,20 +113,11 @@ TENSORS: dict[str, tuple[Callable[[Tensors], object], str]] = {
         )
         for shape in ((24, 4, 32), (4, 6, 31), (4, 6, 32, 1), (768,))
     },
-    **{
-        str(value): (put("norm.bias", torch.tensor([0.0] * 31 + [value])), r"not finite in 'norm\.bias'")
-        for value in (float("nan"), float("inf"))
-    },
 }
 # Of another configuration.
 CONFIGURATIONS: dict[str, tuple[dict[str, int], str]] = {
-    "deeper": ({"depth": 100}, r'Missing key\(s\) in state_dict: "layers\.3\.'),
-    "less deep": ({"depth": 1}, r'Unexpected key\(s\) in state_dict: "layers\.1\.'),
     "wider": ({"width": 64}, r"size mismatch for prefix_tokens: .*\[1, 32\].*\[1, 64\]"),
     "no classifier": ({"classes": 0}, r'Unexpected key\(s\) in state_dict: "classifier\.'),
-    "other classes": ({"classes": 7}, r"size mismatch for classifier\.weight: .*\[5, 32\].*\[7, 32\]"),
-    "a register": ({"register_tokens": 1}, r"size mismatch for prefix_tokens: .*\[1, 32\].*\[2, 32\]"),
-    "a high image": ({"image_height": 2**20}, r"size mismatch for positions: .*\[4, 6, 32\].*\[262144, 6, 32\]"),
     "no bias": ({"qkv_bias": False}, r'Unexpected key\(s\) in state_dict: "layers\.0\.attention\.qkv\.bias"'),
 }
 CASES = {

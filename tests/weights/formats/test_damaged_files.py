@@ -22,11 +22,6 @@ FILES: dict[str, tuple[bytes, str]] = {
     "empty": (b"", rf"{DAMAGED} \(.+\); expected safetensors, a file of torch.save or npz"),
     "zeros": (bytes(4096), DAMAGED),
     "text": (b"not a checkpoint, only some text\n" * 20, DAMAGED),
-    "a page": (b"\n<!DOCTYPE html><html><head>", "a web page, not the weights"),
-    "a git-lfs pointer": (
-        b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 346000000\n",
-        "a git-lfs pointer, not the weights",
-    ),
     "an array": (npy_of_shape("(4,)"), "a single NumPy array"),
     "an archive of zeros": (b"PK\x03\x04" + bytes(100), DAMAGED),
     "a pickle of values": (pickle.dumps({"w": 1.5}), DAMAGED),

@@ -127,12 +127,6 @@ def test_an_object_in_place_of_a_tensor_is_refused(tmp_path: Path, key: str, val
         vitviz.load(tmp_path / "last.ckpt", **FACTS)
 
 
-def test_a_whole_model_is_refused(tmp_path: Path) -> None:
-    torch.save(torch.nn.Linear(2, 2), tmp_path / "model.pth")
-    with expect_refusal("model.pth", r"a whole pickled model .*Linear.*torch\.save\(model\.state_dict\(\)"):
-        open_weights(tmp_path / "model.pth")
-
-
 @pytest.mark.parametrize("save", [torch.save, save_legacy], ids=["archive", "legacy"])
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 def test_another_protocol_is_refused_with_the_line_that_writes_the_file_anew(

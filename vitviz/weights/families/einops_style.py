@@ -13,21 +13,6 @@ from vitviz.weights.metadata.normalisations import HALVES
 from vitviz.weights.metadata.rules import PreprocessingRule
 
 VIT_PYTORCH_LAYER = "transformer.layers.*"
-VIT_PYTORCH_NAMES = {
-    "to_patch_embedding.1": "patch_norms.0",
-    "to_patch_embedding.2": "patch_embedding",
-    "to_patch_embedding.3": "patch_norms.1",
-    "cls_token": "prefix_tokens.cls",
-    "pos_embedding": "positions",
-    f"{VIT_PYTORCH_LAYER}.0.norm": "layers.*.attention_norm",
-    f"{VIT_PYTORCH_LAYER}.0.to_qkv": "layers.*.attention.qkv",
-    f"{VIT_PYTORCH_LAYER}.0.to_out.0": "layers.*.attention.projection",
-    f"{VIT_PYTORCH_LAYER}.1.net.0": "layers.*.mlp_norm",
-    f"{VIT_PYTORCH_LAYER}.1.net.1": "layers.*.mlp.0",
-    f"{VIT_PYTORCH_LAYER}.1.net.4": "layers.*.mlp.2",
-    "transformer.norm": "norm",
-    "mlp_head": "classifier",
-}
 
 
 def _first_names(attribute: str) -> dict[str, str]:
@@ -40,49 +25,6 @@ def _first_names(attribute: str) -> dict[str, str]:
         f"{VIT_PYTORCH_LAYER}.1.{attribute}.net.0": "layers.*.mlp.0",
         f"{VIT_PYTORCH_LAYER}.1.{attribute}.net.3": "layers.*.mlp.2",
     }
-
-
-VIT_PYTORCH_FIRST_NAMES = {
-    "to_patch_embedding.1": "patch_embedding",
-    "cls_token": "prefix_tokens.cls",
-    "pos_embedding": "positions",
-    **_first_names("fn"),
-    **_first_names("attention_or_mlp"),
-    "mlp_head.0": "norm",
-    "mlp_head.1": "classifier",
-}
-MULTIHEAD_NAMES = {
-    "image_to_embeddings.0.projector": "patch_embedding",
-    "image_to_embeddings.0.projector.1": "patch_embedding",
-    "image_to_embeddings.1.token": "prefix_tokens.cls",
-    "image_to_embeddings.2.position_embeddings": "positions",
-    "transformer.layers.*.normalization": "layers.*.attention_norm",
-    "transformer.layers.*.attention.in_proj_weight": "layers.*.attention.qkv.weight",
-    "transformer.layers.*.attention.in_proj_bias": "layers.*.attention.qkv.bias",
-    "transformer.layers.*.attention.out_proj": "layers.*.attention.projection",
-    "transformer.layers.*.feed_forward.0": "layers.*.mlp_norm",
-    "transformer.layers.*.feed_forward.1": "layers.*.mlp.0",
-    "transformer.layers.*.feed_forward.4": "layers.*.mlp.2",
-    "transformer.norm": "norm",
-    "head": "classifier",
-    "head.linear": "classifier",
-}
-SEQUENTIAL_NAMES = {
-    "0.projection.0": "patch_embedding",
-    "0.cls_token": "prefix_tokens.cls",
-    "0.positions": "positions",
-    "1.*.0.fn.0": "layers.*.attention_norm",
-    "1.*.0.fn.1.qkv": "layers.*.attention.qkv",
-    "1.*.0.fn.1.queries": "layers.*.attention.qkv.query",
-    "1.*.0.fn.1.keys": "layers.*.attention.qkv.key",
-    "1.*.0.fn.1.values": "layers.*.attention.qkv.value",
-    "1.*.0.fn.1.projection": "layers.*.attention.projection",
-    "1.*.1.fn.0": "layers.*.mlp_norm",
-    "1.*.1.fn.1.0": "layers.*.mlp.0",
-    "1.*.1.fn.1.3": "layers.*.mlp.2",
-    "2.1": "norm",
-    "2.2": "classifier",
-}
 
 
 def vit_pytorch_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
@@ -158,7 +100,21 @@ FAMILIES = (
     Family(
         name="vit-pytorch",
         title="vit-pytorch ViT",
-        names=VIT_PYTORCH_NAMES,
+        names={
+            "to_patch_embedding.1": "patch_norms.0",
+            "to_patch_embedding.2": "patch_embedding",
+            "to_patch_embedding.3": "patch_norms.1",
+            "cls_token": "prefix_tokens.cls",
+            "pos_embedding": "positions",
+            f"{VIT_PYTORCH_LAYER}.0.norm": "layers.*.attention_norm",
+            f"{VIT_PYTORCH_LAYER}.0.to_qkv": "layers.*.attention.qkv",
+            f"{VIT_PYTORCH_LAYER}.0.to_out.0": "layers.*.attention.projection",
+            f"{VIT_PYTORCH_LAYER}.1.net.0": "layers.*.mlp_norm",
+            f"{VIT_PYTORCH_LAYER}.1.net.1": "layers.*.mlp.0",
+            f"{VIT_PYTORCH_LAYER}.1.net.4": "layers.*.mlp.2",
+            "transformer.norm": "norm",
+            "mlp_head": "classifier",
+        },
         signatures=(("to_patch_embedding.2.weight", "pos_embedding", "transformer.layers.0.0.to_qkv.weight"),),
         facts=vit_pytorch_facts,
         default_transform=PreprocessingRule.convention(
@@ -168,7 +124,15 @@ FAMILIES = (
     Family(
         name="vit-pytorch-first",
         title="vit-pytorch ViT, first layout",
-        names=VIT_PYTORCH_FIRST_NAMES,
+        names={
+            "to_patch_embedding.1": "patch_embedding",
+            "cls_token": "prefix_tokens.cls",
+            "pos_embedding": "positions",
+            **_first_names("fn"),
+            **_first_names("attention_or_mlp"),
+            "mlp_head.0": "norm",
+            "mlp_head.1": "classifier",
+        },
         signatures=(("to_patch_embedding.1.weight", "pos_embedding", "transformer.layers.0.0.norm.weight"),),
         excluded_keys=("to_patch_embedding.2.weight", "transformer.norm.weight"),
         facts=vit_pytorch_first_facts,
@@ -179,7 +143,22 @@ FAMILIES = (
     Family(
         name="multihead",
         title="ViT on torch.nn.MultiheadAttention",
-        names=MULTIHEAD_NAMES,
+        names={
+            "image_to_embeddings.0.projector": "patch_embedding",
+            "image_to_embeddings.0.projector.1": "patch_embedding",
+            "image_to_embeddings.1.token": "prefix_tokens.cls",
+            "image_to_embeddings.2.position_embeddings": "positions",
+            "transformer.layers.*.normalization": "layers.*.attention_norm",
+            "transformer.layers.*.attention.in_proj_weight": "layers.*.attention.qkv.weight",
+            "transformer.layers.*.attention.in_proj_bias": "layers.*.attention.qkv.bias",
+            "transformer.layers.*.attention.out_proj": "layers.*.attention.projection",
+            "transformer.layers.*.feed_forward.0": "layers.*.mlp_norm",
+            "transformer.layers.*.feed_forward.1": "layers.*.mlp.0",
+            "transformer.layers.*.feed_forward.4": "layers.*.mlp.2",
+            "transformer.norm": "norm",
+            "head": "classifier",
+            "head.linear": "classifier",
+        },
         signatures=(("image_to_embeddings.1.token", "transformer.layers.0.attention.in_proj_weight"),),
         facts=multihead_facts,
         default_transform=PreprocessingRule.convention(
@@ -189,7 +168,22 @@ FAMILIES = (
     Family(
         name="sequential",
         title="einops ViT as nn.Sequential",
-        names=SEQUENTIAL_NAMES,
+        names={
+            "0.projection.0": "patch_embedding",
+            "0.cls_token": "prefix_tokens.cls",
+            "0.positions": "positions",
+            "1.*.0.fn.0": "layers.*.attention_norm",
+            "1.*.0.fn.1.qkv": "layers.*.attention.qkv",
+            "1.*.0.fn.1.queries": "layers.*.attention.qkv.query",
+            "1.*.0.fn.1.keys": "layers.*.attention.qkv.key",
+            "1.*.0.fn.1.values": "layers.*.attention.qkv.value",
+            "1.*.0.fn.1.projection": "layers.*.attention.projection",
+            "1.*.1.fn.0": "layers.*.mlp_norm",
+            "1.*.1.fn.1.0": "layers.*.mlp.0",
+            "1.*.1.fn.1.3": "layers.*.mlp.2",
+            "2.1": "norm",
+            "2.2": "classifier",
+        },
         signatures=(("0.positions", "1.0.0.fn.1.projection.weight", "2.2.weight"),),
         facts=sequential_facts,
         default_transform=PreprocessingRule.convention(

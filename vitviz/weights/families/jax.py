@@ -38,40 +38,10 @@ def _npz_names(attention: int, mlp_norm: int, mlp: int) -> dict[str, str]:
     return weights | {f"{name}/bias": f"{canonical_key}.bias" for name, canonical_key in names.items()}
 
 
-NPZ_NAMES = {
-    "embedding/kernel": "patch_embedding.weight",
-    "embedding/bias": "patch_embedding.bias",
-    "cls": "prefix_tokens.cls",
-    "Transformer/posembed_input/pos_embedding": "positions",
-    "pos_embedding": "positions",
-    **_npz_names(1, 2, 3),
-    **_npz_names(0, 1, 0),
-    "Transformer/encoder_norm/scale": "norm.weight",
-    "Transformer/encoder_norm/bias": "norm.bias",
-    "pre_logits/kernel": "representation.0.weight",
-    "pre_logits/bias": "representation.0.bias",
-    "head/kernel": "classifier.weight",
-    "head/bias": "classifier.bias",
-}
-PORT_NAMES = {
-    "embedding": "patch_embedding",
-    "cls_token": "prefix_tokens.cls",
-    "transformer.pos_embedding.pos_embedding": "positions",
-    "transformer.encoder_layers.*.norm1": "layers.*.attention_norm",
-    **{f"transformer.encoder_layers.*.attn.{part}": canonical_key for part, canonical_key in ATTENTION.items()},
-    "transformer.encoder_layers.*.norm2": "layers.*.mlp_norm",
-    "transformer.encoder_layers.*.mlp.fc1": "layers.*.mlp.0",
-    "transformer.encoder_layers.*.mlp.fc2": "layers.*.mlp.2",
-    "transformer.encoder_layers.*.mlp.fc_1": "layers.*.mlp.0",
-    "transformer.encoder_layers.*.mlp.fc_2": "layers.*.mlp.2",
-    "transformer.norm": "norm",
-    "classifier": "classifier",
-}
-
-
 def npz_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
+    shape = checkpoint.shape("layers.*.attention.qkv.query.weight")
     return {
-        "heads": checkpoint.record("heads", _heads(checkpoint), "shape of the queries' kernel"),
+        "heads": checkpoint.record("heads", shape[1] if len(shape) == 3 else 1, "shape of the queries' kernel"),
         "norm_epsilon": 1e-6,
         "position_rule": "bilinear corners",
         "pooling": "cls" if checkpoint.has("prefix_tokens.cls") else "mean",
@@ -80,11 +50,6 @@ def npz_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
 
 def port_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     return {**npz_facts(checkpoint), "norm_epsilon": 1e-5}
-
-
-def _heads(checkpoint: MatchedCheckpoint) -> int:
-    shape = checkpoint.shape("layers.*.attention.qkv.query.weight")
-    return shape[1] if len(shape) == 3 else 1
 
 
 def convert_attention(canonical_key: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
@@ -115,7 +80,21 @@ FAMILIES = (
     Family(
         name="google-npz",
         title="Google's JAX .npz",
-        names=NPZ_NAMES,
+        names={
+            "embedding/kernel": "patch_embedding.weight",
+            "embedding/bias": "patch_embedding.bias",
+            "cls": "prefix_tokens.cls",
+            "Transformer/posembed_input/pos_embedding": "positions",
+            "pos_embedding": "positions",
+            **_npz_names(1, 2, 3),
+            **_npz_names(0, 1, 0),
+            "Transformer/encoder_norm/scale": "norm.weight",
+            "Transformer/encoder_norm/bias": "norm.bias",
+            "pre_logits/kernel": "representation.0.weight",
+            "pre_logits/bias": "representation.0.bias",
+            "head/kernel": "classifier.weight",
+            "head/bias": "classifier.bias",
+        },
         signatures=(("embedding/kernel", "Transformer/encoder_norm/scale"),),
         facts=npz_facts,
         default_transform=TRANSFORM,
@@ -124,7 +103,20 @@ FAMILIES = (
     Family(
         name="jax-port",
         title="PyTorch port of the JAX ViT",
-        names=PORT_NAMES,
+        names={
+            "embedding": "patch_embedding",
+            "cls_token": "prefix_tokens.cls",
+            "transformer.pos_embedding.pos_embedding": "positions",
+            "transformer.encoder_layers.*.norm1": "layers.*.attention_norm",
+            **{f"transformer.encoder_layers.*.attn.{part}": canonical_key for part, canonical_key in ATTENTION.items()},
+            "transformer.encoder_layers.*.norm2": "layers.*.mlp_norm",
+            "transformer.encoder_layers.*.mlp.fc1": "layers.*.mlp.0",
+            "transformer.encoder_layers.*.mlp.fc2": "layers.*.mlp.2",
+            "transformer.encoder_layers.*.mlp.fc_1": "layers.*.mlp.0",
+            "transformer.encoder_layers.*.mlp.fc_2": "layers.*.mlp.2",
+            "transformer.norm": "norm",
+            "classifier": "classifier",
+        },
         signatures=(("embedding.weight", "transformer.pos_embedding.pos_embedding", "transformer.norm.weight"),),
         facts=port_facts,
         default_transform=TRANSFORM,

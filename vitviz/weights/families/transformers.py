@@ -13,13 +13,11 @@ from vitviz.weights.metadata.sides import both_sides
 
 TRAINING = "used in pretraining only"
 OUTSIDE = "the decoder of texts, or of masked patches"
-EMBEDDINGS = {
+NAMES = {
     "embeddings.patch_embeddings.projection": "patch_embedding",
     "embeddings.cls_token": "prefix_tokens.cls",
     "embeddings.position_embeddings": "positions",
     "layernorm": "norm",
-}
-LAYERS = {
     "encoder.layer.*.layernorm_before": "layers.*.attention_norm",
     "encoder.layer.*.attention.attention.query": "layers.*.attention.qkv.query",
     "encoder.layer.*.attention.attention.key": "layers.*.attention.qkv.key",
@@ -28,9 +26,7 @@ LAYERS = {
     "encoder.layer.*.layernorm_after": "layers.*.mlp_norm",
     "encoder.layer.*.intermediate.dense": "layers.*.mlp.0",
     "encoder.layer.*.output.dense": "layers.*.mlp.2",
-}
-# Names that version 5 has in memory, and in files that torch saves.
-IN_MEMORY = {
+    # Names that version 5 has in memory, and in files that torch saves.
     "layers.*.layernorm_before": "layers.*.attention_norm",
     "layers.*.attention.q_proj": "layers.*.attention.qkv.query",
     "layers.*.attention.k_proj": "layers.*.attention.qkv.key",
@@ -39,8 +35,9 @@ IN_MEMORY = {
     "layers.*.layernorm_after": "layers.*.mlp_norm",
     "layers.*.mlp.fc1": "layers.*.mlp.0",
     "layers.*.mlp.fc2": "layers.*.mlp.2",
+    "pooler.dense": "representation.0",
+    "classifier": "classifier",
 }
-NAMES = {**EMBEDDINGS, **LAYERS, **IN_MEMORY, "pooler.dense": "representation.0", "classifier": "classifier"}
 PATCH = "embeddings.patch_embeddings.projection.weight"
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu tanh", "gelu_pytorch_tanh": "gelu tanh", "quick_gelu": "quick gelu"}
 
