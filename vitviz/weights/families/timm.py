@@ -189,16 +189,21 @@ def _final_norm(checkpoint: MatchedCheckpoint) -> str:
 
 
 def _transform(checkpoint: MatchedCheckpoint) -> PreprocessingRule:
-    """The likeliest preprocessing of a file without a configuration: by timm's models of its shapes, and its keys."""
+    """The likeliest preprocessing of a file without a configuration: by its keys, and timm's models of its shapes."""
     scale = checkpoint.keys.get("layers.0.attention.projection.scale", "")
     if checkpoint.group == "model" or scale.endswith("gamma_1"):
         return PreprocessingRule.convention(IMAGENET, "DeiT's and MAE's evaluation")
+    usual = TIMM.default_transform
+    if checkpoint.has("prefix_tokens.distillation") or scale:
+        usual = PreprocessingRule.convention(IMAGENET, "timm's convention for DeiT and DeiT-III", crop_fraction=0.9)
+    elif checkpoint.has("pre_norm.weight"):
+        usual = PreprocessingRule.convention(CLIP, "CLIP's preprocessing", crop_fraction=1.0)
     rules = [row.transform() for row in _matching(checkpoint)]
-    if rules and all((rule.arguments, rule.size) == (rules[0].arguments, rules[0].size) for rule in rules):
-        return rules[0]
-    if checkpoint.has("pre_norm.weight"):
-        return PreprocessingRule.convention(CLIP, "CLIP's preprocessing", crop_fraction=1.0)
-    return TIMM.default_transform
+    alike = [rule for rule in rules if rule.arguments["mean"] == usual.arguments["mean"]]
+    for found in (rules, alike):
+        if found and all((rule.arguments, rule.size) == (found[0].arguments, found[0].size) for rule in found):
+            return found[0]
+    return usual
 
 
 TIMM = Family(
