@@ -15,7 +15,6 @@ from einops import rearrange
 from torch import nn
 
 import vitviz
-from tests.reference_packages import timm
 from tests.support.modules import LABELS, SIZE, OwnViT, load_own, picture
 from vitviz import Preprocessing, VitvizError
 from vitviz.progress import Progress
@@ -259,10 +258,3 @@ def test_a_terminal_shows_a_bar_from_the_first_second_on(monkeypatch: pytest.Mon
     monkeypatch.setattr("sys.stderr", screen)
     load_own(OwnViT())
     assert "watching OwnViT" in screen.getvalue()
-
-
-def test_what_clip_compares_with_texts_is_no_class() -> None:
-    small: dict[str, Any] = {"depth": 1, "embed_dim": 64, "num_heads": 1}
-    for options, classes in (({}, 0), ({"num_classes": 7}, 7)):
-        module = timm.create_model("vit_base_patch32_clip_224.openai", **small, **options)
-        assert len(vitviz.load(module.eval()).labels) == classes

@@ -26,7 +26,6 @@ from vitviz.models.watched.state import check_device, check_state, device_of, dt
 from vitviz.progress import Progress, progress_bar
 from vitviz.weights.architectures import architecture_of_module
 from vitviz.weights.metadata.classes import read_labels
-from vitviz.weights.metadata.labels import ORDERS
 from vitviz.weights.model import Model
 from vitviz.weights.modules.calling import call_with_border, default_forward
 from vitviz.weights.modules.missing import (
@@ -285,11 +284,7 @@ def _find_labels(
     if labels is not None:
         return tuple(labels), "given", False
     vector, classes = primary_output(output), getattr(module, "num_classes", None)
-    cfg = getattr(module, "pretrained_cfg", None)
-    stated = cfg if isinstance(cfg, Mapping) else {}
-    # timm counts the features that CLIP compares with texts as classes.
-    is_clip = "_clip_" in str(stated.get("architecture")) and classes == stated.get("num_classes")
-    is_other = isinstance(output, Mapping) or classes == 0 or (is_clip and classes not in ORDERS)
+    is_other = isinstance(output, Mapping) or classes == 0
     if not is_vector(vector) or package_of(module) == "open_clip" or (is_other and not has_logits):
         return (), "no classifier", False
     config: dict[str, Any] = {}
@@ -298,6 +293,6 @@ def _find_labels(
         config = {"id2label": {str(number): text for number, text in names.items()}}
     elif classes != vector.shape[1]:
         return None
-    else:
+    elif isinstance(stated := getattr(module, "pretrained_cfg", None), Mapping):
         config = {"pretrained_cfg": stated}
     return read_labels(config, vector.shape[1], names_in_file)
