@@ -310,7 +310,7 @@ class AttentionTrace(AttributeAdvice):
             # The dictionary is ordered by use; evict before allocating.
             for oldest in list(self._cached_fused)[: len(self._cached_fused) + 1 - self._max_cached]:
                 self._cached_fused.pop(oldest, None)
-            matrices = self._fuse_all(fusion)
+            matrices = [self._fuse(layer, fusion) for layer in range(self.layers)]
         self._cached_fused[fusion] = matrices
         return matrices
 
@@ -359,16 +359,6 @@ class AttentionTrace(AttributeAdvice):
                 raise MethodError("the pooling query attends to the tokens alone that are left out: nothing remains")
             pooled = pooled / pooled.sum(-1, keepdim=True)
         return replace(self, bias=bias, pooled=pooled, known_log_sums={}, keep_bytes=0)
-
-    def _fuse_all(self, fusion: HeadFusion) -> list[torch.Tensor]:
-        if self.keys.is_cpu:
-            return [self._fuse(layer, fusion) for layer in range(self.layers)]
-        # Few large kernels: the heads of all layers side by side.
-        queries, keys = (precise(tensor).flatten(0, 1) for tensor in (self.queries, self.keys))
-        bias = None if self.bias is None else precise(self.bias).expand(self.layers, self.heads, -1, -1).flatten(0, 1)
-        chunks = weights_in_chunks(queries, keys, self.scale, bias)
-        fuse = HEAD_FUSIONS[fusion]
-        return list(torch.cat([fuse(part.unflatten(0, (-1, self.heads)), 1) for _, part in chunks], 1))
 
     def _fuse(self, layer: int, fusion: HeadFusion) -> torch.Tensor:
         if self.stored_weights:
