@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -276,8 +277,7 @@ def map_batch(analyses: Sequence[Analysis], method: MethodName, **parameters: An
 
 
 def _analyses(queue: BatchQueue, keep_failures: bool) -> Generator[Analysis | FailedAnalysis, None, None]:
-    batches = queue.batches()
-    try:
+    with closing(queue.batches()) as batches:
         for results in batches:
             while results:
                 if keep_failures or isinstance(results[0][1], Analysis):
@@ -285,8 +285,6 @@ def _analyses(queue: BatchQueue, keep_failures: bool) -> Generator[Analysis | Fa
                     yield results.popleft()[1]
                 else:
                     results.popleft()
-    finally:
-        batches.close()
 
 
 def _input_size(prepared: PreparedImage) -> tuple[int, int]:

@@ -7,15 +7,12 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from vitviz.attribution import METHODS
-from vitviz.attribution.methods import MethodName
 from vitviz.errors.kinds import VitvizError
 from vitviz.images.encoded import encoded
 
 if TYPE_CHECKING:
     from vitviz.analysis.analysis import Analysis
 
-# The cell shows the first of these maps that the model can have.
-CELL_METHODS: tuple[MethodName, ...] = ("rollout", "attention")
 SIDE_PX, JPEG_QUALITY = 420, 88
 
 
@@ -38,14 +35,10 @@ def cell_html(analysis: Analysis) -> str:
 
 def _picture(analysis: Analysis) -> tuple[str, str]:
     """An image element and its caption; without a map, an empty text and the reason."""
-    reason = ""
-    for method in CELL_METHODS:
-        try:
-            heatmap = analysis.map(method)
-        except VitvizError as error:
-            reason = reason or str(error)
-            continue
-        content = base64.b64encode(encoded(heatmap.resized(SIDE_PX).overlay(), "JPEG", quality=JPEG_QUALITY)).decode()
-        attributes = f'alt="{escape(METHODS[method].title)}" style="display:block;max-width:100%"'
-        return f'<img src="data:image/jpeg;base64,{content}" {attributes}>', heatmap.caption()
-    return "", reason
+    try:
+        heatmap = analysis.map("rollout")
+    except VitvizError as error:
+        return "", str(error)
+    content = base64.b64encode(encoded(heatmap.resized(SIDE_PX).overlay(), "JPEG", quality=JPEG_QUALITY)).decode()
+    attributes = f'alt="{escape(METHODS["rollout"].title)}" style="display:block;max-width:100%"'
+    return f'<img src="data:image/jpeg;base64,{content}" {attributes}>', heatmap.caption()

@@ -54,7 +54,8 @@ class Encoder:
     color_profile: ColorProfile | None = None
 
     def __post_init__(self) -> None:
-        _check_model(self.model)
+        code = f"vitviz.load({self.model!r})" if isinstance(self.model, str) else "vitviz.load()"
+        instance("model", self.model, Model, code)
         for name in ("keep_bytes", "max_bytes"):
             object.__setattr__(self, name, integer(name, getattr(self, name), 0))
         if self.fit is not None:
@@ -111,8 +112,17 @@ class Encoder:
             LimitError: it would; the message names the largest resolution that fits.
         """
         cost = self.cost(image)
-        if cost.nbytes > self.max_bytes:
-            raise LimitError(self._refusal(image, cost))
+        if cost.nbytes <= self.max_bytes:
+            return
+        sizes = ((at, self.model.preprocessing.at(at, *self._patch)) for at in self.preprocessing.smaller(*self._patch))
+        # Memory does not always grow with the resolution, so a binary search could miss the largest.
+        fits = next((at for at, smaller in sizes if self.cost(image, smaller).nbytes <= self.max_bytes), None)
+        height, width = self.preprocessing.input_size(image, *self._patch, self.fit)
+        advice = "no resolution fits" if fits is None else f"resolution = {fits} is the largest that fits"
+        raise LimitError(
+            f"image of {image.width}×{image.height} pixels as an input of {width}×{height}: {cost.tokens:,} tokens "
+            f"need about {cost.nbytes:,} bytes, max_bytes = {self.max_bytes:,}; {advice}, or allow more by max_bytes"
+        )
 
     def open(self, source: ImageSource | Row) -> Image.Image:
         """An image, or the image of a row, as :func:`vitviz.open_image` opens it."""
@@ -139,22 +149,6 @@ class Encoder:
             encoding = network.encode(*arguments) if self.forward is None else self.forward(network, *arguments)
             logits = encoding.logits if network.config.classes else encoding.logits[:, :0]
         return [Analysis(self.model, *fields) for fields in zip(prepared, logits, encoding.traces, strict=True)]
-
-    def _refusal(self, image: Sized, cost: Cost) -> str:
-        """The refusal of an image that is too large, with the largest resolution that would fit."""
-        sizes = ((at, self.model.preprocessing.at(at, *self._patch)) for at in self.preprocessing.smaller(*self._patch))
-        # Memory does not always grow with the resolution, so a binary search could miss the largest.
-        fits = next((at for at, smaller in sizes if self.cost(image, smaller).nbytes <= self.max_bytes), None)
-        height, width = self.preprocessing.input_size(image, *self._patch, self.fit)
-        advice = "no resolution fits" if fits is None else f"resolution = {fits} is the largest that fits"
-        return (
-            f"image of {image.width}×{image.height} pixels as an input of {width}×{height}: {cost.tokens:,} tokens "
-            f"need about {cost.nbytes:,} bytes, max_bytes = {self.max_bytes:,}; {advice}, or allow more by max_bytes"
-        )
-
-
-def _check_model(model: object) -> None:
-    instance("model", model, Model, f"vitviz.load({model!r})" if isinstance(model, str) else "vitviz.load()")
 
 
 # Functions whose first argument is a single image, which several tensors are not.

@@ -118,7 +118,7 @@ def _network(capacities: list[np.ndarray]) -> csr_array:
     tails = np.concatenate([(level + 1) * count + query for level in range(len(capacities))])
     heads = np.concatenate([level * count + key for level in range(len(capacities))])
     units = np.rint(np.concatenate([matrix.ravel() for matrix in capacities]) * NODE_CAPACITY).astype(np.int32)
-    # One more node is the source if the flow starts at several tokens.
+    # One more node is the source.
     return csr_array((units, (tails, heads)), shape=(nodes + 1, nodes + 1))
 
 
@@ -127,18 +127,10 @@ def _flows(network: csr_array, layers: int, count: int, starts: np.ndarray) -> I
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import maximum_flow
 
-    top, source = layers * count, network.shape[0] - 1
-    if len(starts) > 1:
-        edges = csr_array(
-            (
-                np.full(len(starts), NODE_CAPACITY // len(starts), np.int32),
-                (np.full(len(starts), source), top + starts),
-            ),
-            shape=network.shape,
-        )
-        network = csr_array(network + edges)
-    else:
-        source = top + int(starts[0])
+    source = network.shape[0] - 1
+    shares = np.full(len(starts), NODE_CAPACITY // len(starts), np.int32)
+    edges = csr_array((shares, (np.full(len(starts), source), layers * count + starts)), shape=network.shape)
+    network = csr_array(network + edges)
     # Before version 1.15, scipy accepts only 32-bit indices but creates 64-bit ones.
     indices = (array.astype(np.int32) for array in (network.indices, network.indptr))
     network = csr_array((network.data, *indices), shape=network.shape)

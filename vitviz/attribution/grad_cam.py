@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from vitviz.attention.layout import PATCHES, numbered
+from vitviz.attention.layout import PATCHES, index_from_end, numbered
 from vitviz.attention.token_map import TokenMap
 from vitviz.attribution.inputs import AttributionInput
 
@@ -31,7 +31,8 @@ def grad_cam(inputs: AttributionInput, layer: int = -1) -> TokenMap:
         QueryError: the model has no such layer.
         MethodError: the score is at its maximum.
     """
-    layer = AttributionInput.checked(inputs).layer_index(layer)
+    inputs = AttributionInput.checked(inputs)
+    layer = index_from_end("layer", layer, inputs.network.config.depth)
     features, gradient, layout = inputs.network.layer_features(inputs.pixels, inputs.target, layer)
     weights = gradient[layout.select(PATCHES)].mean(0)
     strength = (features @ weights).relu()

@@ -7,7 +7,6 @@ from functools import cached_property
 
 import torch
 
-from vitviz.attention.layout import index_from_end
 from vitviz.errors.arguments import instance
 from vitviz.errors.kinds import MethodError
 from vitviz.models.gradients import GradientTrace, trace_gradients
@@ -28,14 +27,6 @@ class AttributionInput:
     network: Network
     pixels: torch.Tensor
     target: Target
-
-    def layer_index(self, layer: int) -> int:
-        """The index from 0 of a layer number, which may count from the end as ``-1``.
-
-        Raises:
-            QueryError: the model has no such layer.
-        """
-        return index_from_end("layer", layer, self.network.config.depth)
 
     @classmethod
     def checked(cls, inputs: object) -> AttributionInput:
