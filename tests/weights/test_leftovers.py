@@ -54,6 +54,8 @@ def test_a_classifier_of_several_layers_is_refused_and_left_out_by_hand(head: nn
     assert "; ignore=['head.*'] leaves them out" in refusal(state, tmp_path, family="timm")
     reading = read(state, tmp_path, family="timm", ignore=["head.*"])
     assert torch.equal(answer(reading), answer(read(features, tmp_path, "plain.pth", family="timm")))
+    apart = {"head.0.bias": torch.ones(7), "head.1.weight": torch.ones(7, WIDTH)}
+    assert "surplus 'head.0.bias', 'head.1.weight'" in refusal({**features, **apart}, tmp_path, family="timm")
 
 
 LEFT_BY_TRAINING = [

@@ -31,8 +31,8 @@ def find_head(checkpoint: MatchedCheckpoint, surplus: Sequence[str], ancestors: 
     if place is None or checkpoint.has("classifier.weight") or checkpoint.family.model_types:
         return list(surplus)
     keys = {key: tensor for key, tensor in checkpoint.tensors.items() if key.startswith(place)}
-    parts = {key.rpartition(".")[2]: key for key in keys}
-    is_linear = len(parts) == len(keys) and {"weight"} <= parts.keys() <= {"weight", "bias"}
+    modules, parts = {key.rpartition(".")[0] for key in keys}, {key.rpartition(".")[2]: key for key in keys}
+    is_linear = len(modules) == 1 and {"weight"} <= parts.keys() <= {"weight", "bias"}
     if not is_linear or keys[parts["weight"]].ndim != 2:
         return list(surplus)
     checkpoint.keys.update({f"classifier.{part}": key for part, key in parts.items()})
