@@ -122,6 +122,8 @@ def test_an_explicit_end_makes_the_scale_linear_unless_another_is_chosen() -> No
     assert fit(None, [values]).scale is SCALES["log"]
     assert fit(None, [values], high=0.1).scale is fit(None, [values], low=0).scale is SCALES["linear"]
     assert fit("log", [values], low=1e-3).ends[0] == 1e-3
+    # A link may hold any ends.
+    assert np.isfinite(fit("log", [values], low=1e-300, high=1e30).place(values)).all()
 
 
 # Signed maps.

@@ -142,6 +142,8 @@ def place_by_logarithm(values: np.ndarray, low: float, high: float, reference: n
     """Positions in equal steps of the logarithm, clipped to the ends."""
     if not 0 < low < high:
         return place_linearly_clipped(values, low, high, reference)
+    # So that no quotient exceeds double precision.
+    low = max(low, 1e-300 * high)
     # The logarithm of the upper end by the same function, whose last digit may differ from that of math.log.
     logarithms = np.log(np.append(values.clip(low, high), high) / low)
     return logarithms[:-1].reshape(values.shape) / logarithms[-1]
