@@ -25,7 +25,7 @@ MOST = {
     "models": 2560,
     "system": 140,
     "training": 430,
-    "ui": 3240,
+    "ui": 3230,
     "video": 610,
     "visualization": 880,
     "vitviz": 200,

@@ -41,13 +41,13 @@ def test_the_largest_holders_value_used_least_lately_goes_first() -> None:
         found.put(key, value, holder)
     assert found.get("b") == 3
     found.put("d", 3, "carla")
-    assert dropped == [4] and found.bound.total == 8 and kept(found, *"abcd") == "abd"
+    assert dropped == [4] and found.bound.held.total() == 8 and kept(found, *"abcd") == "abd"
     # The newest stays, however large it is.
     found.put("e", 11, "anna")
-    assert kept(found, *"abcde") == "e" and found.bound.total == 11
+    assert kept(found, *"abcde") == "e" and found.bound.held.total() == 11
     found.put("e", 1, "anna")
     found.discard(lambda value: value == 1)
-    assert len(found) == found.bound.total == 0
+    assert len(found) == found.bound.held.total() == 0
 
 
 def test_of_equal_holders_the_value_used_least_lately_goes() -> None:
@@ -68,10 +68,10 @@ def test_stores_share_a_bound_and_what_can_be_computed_again_goes_first() -> Non
         holdings.put(name, name, holder)
     kept.get("b")
     kept.put("c", "c", "carla")
-    assert dropped == ["again b"] and bound.total == 9
+    assert dropped == ["again b"] and bound.held.total() == 9
     again.put("again c", "again c", "carla")
     # It takes the place of nothing that is not made again.
-    assert dropped == ["again b", "again c"] and bound.total == 9
+    assert dropped == ["again b", "again c"] and bound.held.total() == 9
 
 
 def test_a_picture_outlives_its_analyses_for_which_the_page_asks_again() -> None:
@@ -94,7 +94,7 @@ def test_threads_keep_the_bound() -> None:
 
     with ThreadPoolExecutor(8) as threads:
         assert all(threads.map(work, range(8)))
-    assert len(found) == found.bound.total == 100
+    assert len(found) == found.bound.held.total() == 100
 
 
 def test_who_sends_most_takes_from_nobody_else() -> None:
@@ -110,10 +110,10 @@ def test_the_newest_may_go_itself_where_it_is_too_large() -> None:
     found = Holdings[str](Bound(10), "analyses", lambda _: 3, dropped.append, keeps_newest=False)
     for name, holder in (("a", "anna"), ("b", "anna"), ("c", "anna"), ("d", "ben")):
         found.put(name, name, holder)
-    assert dropped == ["a"] and found.bound.total == 9
+    assert dropped == ["a"] and found.bound.held.total() == 9
     for size, gone, total in ((2, "ab", 8), (6, "abd", 3)):
         found.grow("d", size)
-        assert dropped == [*gone] and found.bound.total == total
+        assert dropped == [*gone] and found.bound.held.total() == total
     with pytest.raises(KeyError):
         found.grow("d", 1)
 
@@ -140,7 +140,7 @@ def test_what_nobody_uses_is_dropped_after_a_while(clock: list[float]) -> None:
     assert dropped == ["b"]
     clock[0] += 50
     found.drop_unused(60)
-    assert dropped == ["b", "a"] and found.bound.total == 0
+    assert dropped == ["b", "a"] and found.bound.held.total() == 0
 
 
 # ---- what is nobody else's ----
@@ -172,7 +172,7 @@ def test_forty_visitors_keep_their_analyses_in_the_default(bundled: Model, monke
                 service.cached(each)
 
     on_loop(visit())
-    assert service.memory.total <= service.memory.limit and len(service.cache) < PICTURES * VISITORS
+    assert service.memory.held.total() <= service.memory.limit and len(service.cache) < PICTURES * VISITORS
     assert all(service.cache.get(uid) is not None for uids in latest.values() for uid in uids)
 
 
@@ -216,7 +216,7 @@ def test_what_can_be_computed_again_goes_first(make_model: MakeModel, picture: U
         on_loop(service.heatmap(uid, METHODS["relevance"], {"target": 1}))
         analyses.append(analysis)
     assert [bool(analysis._inputs) for analysis in analyses] == [False, False, True]
-    assert len(service.cache) == 3 and service.memory.total <= service.memory.limit
+    assert len(service.cache) == 3 and service.memory.held.total() <= service.memory.limit
     assert analyses[0].relevance(1).values.isfinite().all()
 
 

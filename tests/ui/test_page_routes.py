@@ -311,5 +311,5 @@ def test_an_upload_for_which_there_is_no_room_is_refused_and_leaves_nothing(
         refused = client.post(address, **options)
         assert refused.status_code == 507 and "no room for more files of yours" in refused.json()["detail"]
         assert list(tmp_path.iterdir()) == []
-        assert service.folder.sizes.bound.total == 0
+        assert service.folder.sizes.bound.held.total() == 0
     assert client.post("/upload", content=b"12345").status_code == 200

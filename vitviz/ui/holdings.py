@@ -81,17 +81,15 @@ class Bound:
 
     Args:
         limit: of the sum of their sizes.
+
+    Attributes:
+        held: the sizes of each holder's values together.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit, self.lock, self.held = limit, threading.RLock(), Counter[str]()
         # Of each holder and rank, the least recently used first.
         self.order: dict[str, tuple[OrderedDict[Place, Entry[Any]], ...]] = {}
-
-    @property
-    def total(self) -> int:
-        """The sum of the sizes."""
-        return self.held.total()
 
     def first(self, but: Place | None = None) -> Place | None:
         """What goes first: of whoever keeps most, what was used least lately of the lowest rank."""
@@ -193,7 +191,7 @@ class Holdings(Generic[Value]):
         entry, dropped = self._use(key), list[Drop]()
         entry.size += size
         self.bound.held[entry.holder] += size
-        while self.bound.total > self.bound.limit:
+        while self.bound.held.total() > self.bound.limit:
             first = self.bound.first((self, key) if self._keeps_newest else None)
             if first is None:
                 break

@@ -148,7 +148,6 @@ class LentGPU:
         self._count = itertools.count()
         self._numbers: WeakKeyDictionary[VisionTransformer, int] = WeakKeyDictionary()
         self._networks: WeakValueDictionary[int, VisionTransformer] = WeakValueDictionary()
-        self._lock = threading.Lock()
         self._on_gpu: VisionTransformer | None = None
         # The host installs this package; it is never imported elsewhere.
         self._run_there = import_module("spaces").GPU(self._run, duration=LOAN_SECONDS)
@@ -179,7 +178,9 @@ class LentGPU:
             return network.encode(pixels, storage, keep_bytes, report)
         if report is not None:
             report(Progress(0, depth))
-        number, request = self._number(network), _packed((pixels, storage, keep_bytes))
+        number, request = self._numbers.setdefault(network, next(self._count)), _packed((pixels, storage, keep_bytes))
+        # A later fork knows the network by it.
+        self._networks[number] = network
         answer = self._ask(number, request)
         if answer is None:
             answer = self._ask(number, request, _packed(network))
@@ -190,14 +191,6 @@ class LentGPU:
         if report is not None:
             report(Progress(depth, depth))
         return result
-
-    def _number(self, network: VisionTransformer) -> int:
-        """The number by which a later fork knows the network."""
-        with self._lock:
-            if network not in self._numbers:
-                self._numbers[network] = next(self._count)
-                self._networks[self._numbers[network]] = network
-            return self._numbers[network]
 
     def _ask(self, number: int, request: bytes, network: bytes | None = None) -> bytes | None:
         try:

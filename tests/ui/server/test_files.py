@@ -52,7 +52,7 @@ def test_what_is_being_written_counts_and_ends_when_there_is_no_room(folder: Fol
         grow(4 * FILE_BYTES)
     with folder.borrow() as grow:
         grow(FILE_BYTES)
-    assert folder.sizes.bound.total == FILE_BYTES + 100
+    assert folder.sizes.bound.held.total() == FILE_BYTES + 100
 
 
 def test_a_file_in_use_is_not_old(folder: Folder, clock: list[float]) -> None:

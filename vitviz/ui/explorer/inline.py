@@ -27,7 +27,7 @@ from vitviz.weights import Model
 if TYPE_CHECKING:
     from vitviz.ui.explorer.selection import Selection
 
-HEIGHT, MIN_HEIGHT, MAX_HEIGHT = 760, 200, 10_000
+HEIGHT, MIN_HEIGHT = 760, 200
 # The page needs scripts and downloads; the sandbox keeps it from the notebook and other cells.
 SANDBOX = "allow-scripts allow-downloads"
 
@@ -116,15 +116,13 @@ def explore(
         height: of the frame in pixels.
 
     Raises:
-        MethodError: the height is out of range, or there is a model beside an analysis.
+        MethodError: the height is too low, or there is a model beside an analysis.
         ImageError, LimitError, ConfigError: as :func:`vitviz.analyze`.
 
     >>> vitviz.explore(analysis).save("cat.html")
     """
     check_order("explore", image, model)
     height = integer("height", height, MIN_HEIGHT, MethodError)
-    if height > MAX_HEIGHT:
-        raise MethodError(f"height = {height}: expected at most {MAX_HEIGHT} pixels")
     if isinstance(image, Analysis):
         if (model, fit, resolution) != (None, None, None):
             raise MethodError("explore: an analysis has its model and picture; expected no model, fit or resolution")
