@@ -15,7 +15,7 @@ from vitviz.attention.softmax import HEAD_FUSIONS, HeadFusion
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace, Chunks
 from vitviz.attribution.exclusion import Exclude
-from vitviz.attribution.propagation import VIT_EXPLAIN, Reference, Step, normalising_step, propagate
+from vitviz.attribution.propagation import VIT_EXPLAIN, Reference, normalising_step, propagate
 from vitviz.attribution.rollout import RolloutSetup
 from vitviz.attribution.threshold import discard
 
@@ -49,13 +49,7 @@ def rollouts(
 def _propagate_group(setups: Sequence[RolloutSetup]) -> torch.Tensor:
     """The rows of a group at the start layer's input, ``"image token"``."""
     first, trace = setups[0], joined([setup.trace for setup in setups])
-    rows = torch.stack([setup.start.row for setup in setups])
-    step = _step(trace, first)
-    return propagate(rows, first.start.active_rows, step, first.options)[:, 0]
-
-
-def _step(trace: AttentionTrace, setup: RolloutSetup) -> Step:
-    options, fuse, heads = setup.options, HEAD_FUSIONS[setup.head_fusion], setup.trace.heads
+    options, fuse, heads = first.options, HEAD_FUSIONS[first.head_fusion], first.trace.heads
     is_vit_explain = options.reference == VIT_EXPLAIN
 
     def matrices(layer: int, active_rows: slice) -> Chunks:
@@ -66,4 +60,5 @@ def _step(trace: AttentionTrace, setup: RolloutSetup) -> Step:
         whole = torch.cat([chunk for _, chunk in fused], 1)
         return discard(whole, options.discard_ratio, is_vit_explain, is_vit_explain)
 
-    return normalising_step(matrices, options)
+    rows = torch.stack([setup.start.row for setup in setups])
+    return propagate(rows, first.start.active_rows, normalising_step(matrices, options), options)[:, 0]
