@@ -109,13 +109,11 @@ def test_fused_chunks_are_the_fused_whole(
     limit(monkeypatch, 2, 0, dtype)
     operands = random_operands(dtype, biased)
     log_sums = operands.scores.logsumexp(-1).to(dtype) if sums_known else None
-    into = torch.full((TOKENS, TOKENS), torch.nan, dtype=dtype)
-    chunks = fused_in_chunks(fusion, *operands[:2], SCALE, operands.bias, slice(3, 9), log_sums, into)
+    chunks = fused_in_chunks(fusion, *operands[:2], SCALE, operands.bias, slice(3, 9), log_sums)
     found = [chunk for _, chunk in chunks]
     expected = HEAD_FUSIONS[fusion](operands.weights, 0)[3:9]
     close(torch.cat(found), expected, TOLERANCES[dtype])
-    close(into[3:9], expected, TOLERANCES[dtype])
-    assert len(found) == 3 and into[:3].isnan().all() and into[9:].isnan().all()
+    assert len(found) == 3
 
 
 @pytest.mark.parametrize("limits", CHUNKS.values(), ids=CHUNKS)

@@ -127,20 +127,18 @@ def fused_in_chunks(
     bias: torch.Tensor | None = None,
     rows: slice = slice(None),
     log_sums: torch.Tensor | None = None,
-    into: torch.Tensor | None = None,
 ) -> Iterator[tuple[slice, torch.Tensor]]:
     """Attention weights with the heads fused, ``"query key"``, in chunks of query tokens.
 
-    Arguments as for :func:`weights_in_chunks`, errors as of :func:`fuse_heads`. ``into`` is a matrix of all tokens that
-    receives the chunks.
+    Arguments as for :func:`weights_in_chunks`, errors as of :func:`fuse_heads`.
     """
     if fusion in ORDER_FUSIONS and log_sums is not None:
         # The exponential is monotonic: fuse first, then exponentiate one matrix instead of one per head.
         for block, scores in scores_in_chunks(queries, keys, scale, bias, rows, log_sums):
-            yield block, fuse_heads(scores, fusion, None if into is None else into[block]).exp_()
+            yield block, fuse_heads(scores, fusion).exp_()
         return
     for block, weights in weights_in_chunks(queries, keys, scale, bias, rows, log_sums):
-        yield block, fuse_heads(weights, fusion, None if into is None else into[block])
+        yield block, fuse_heads(weights, fusion)
 
 
 def attend(
@@ -229,14 +227,14 @@ cuDNN's kernel is left out: it takes twice the time to start where it returns su
 """
 
 
-def fuse_heads(weights: torch.Tensor, fusion: HeadFusion, into: torch.Tensor | None = None) -> torch.Tensor:
-    """Fuse heads, ``"head ..."`` to ``"..."``, by mean, max or min; the result goes into ``into`` if it is given.
+def fuse_heads(weights: torch.Tensor, fusion: HeadFusion) -> torch.Tensor:
+    """Fuse heads, ``"head ..."`` to ``"..."``, by mean, max or min.
 
     Raises:
         MethodError: the fusion is none of these.
     """
     word("head fusion", fusion, HEAD_FUSIONS)
-    return HEAD_FUSIONS[fusion](weights, 0, out=into)
+    return HEAD_FUSIONS[fusion](weights, 0)
 
 
 def one_head(weights: torch.Tensor, head: int | HeadFusion) -> tuple[torch.Tensor, str]:

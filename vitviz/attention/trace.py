@@ -12,7 +12,7 @@ import torch
 from einops import einsum
 
 from vitviz.attention.layout import Prefix, Query, TokenLayout, index_from_end
-from vitviz.attention.memory import empty, to_device, without_neighbours
+from vitviz.attention.memory import to_device, without_neighbours
 from vitviz.attention.precision import precise, without_autocast
 from vitviz.attention.softmax import (
     HEAD_FUSIONS,
@@ -54,7 +54,7 @@ class AttentionTrace(AttributeAdvice):
 
     All but ``weights``, ``fused`` and ``cached_fused`` work in two buffers of at most
     :data:`vitviz.attention.softmax.CHUNK_BYTES` each, in addition to their results. ``fused`` and ``cached_fused``
-    do so in addition to their matrices.
+    do so in addition to their matrices, and to another copy of one.
 
     Args:
         queries, keys: ``"layer head token dim"``, as they enter the scaled product; of any floating type.
@@ -187,15 +187,6 @@ class AttentionTrace(AttributeAdvice):
             )
         )
 
-    def is_windowed(self, layer: int) -> bool:
-        """Whether the tokens of a layer attend inside windows only.
-
-        Raises:
-            QueryError: there is no such layer.
-        """
-        layer = self.layer_index(layer)
-        return bool(self.windows) and self.windows[layer] > 1
-
     def layer_index(self, layer: int) -> int:
         """The index from 0 of a layer number, which may count from the end as ``-1``.
 
@@ -289,10 +280,8 @@ class AttentionTrace(AttributeAdvice):
             MethodError: the fusion is not mean, max or min.
         """
         layer, matrices = self.layer_index(layer), self.cached_fused(fusion)
-        if matrices is None and self.stored_weights:
-            return ((block, fuse_heads(weights, fusion)) for block, weights in self.weights_in_chunks(layer, rows))
         if matrices is None:
-            return fused_in_chunks(fusion, *self._softmax_inputs(layer, rows))
+            return self._fused_chunks(layer, fusion, rows)
         start, end, _ = rows.indices(self.layout.token_count)
         return [(slice(start, end), matrices[layer][start:end])]
 
@@ -361,13 +350,12 @@ class AttentionTrace(AttributeAdvice):
         return replace(self, bias=bias, pooled=pooled, known_log_sums={}, keep_bytes=0)
 
     def _fuse(self, layer: int, fusion: HeadFusion) -> torch.Tensor:
+        return torch.cat([chunk for _, chunk in self._fused_chunks(layer, fusion, slice(None))])
+
+    def _fused_chunks(self, layer: int, fusion: HeadFusion, rows: slice) -> Chunks:
         if self.stored_weights:
-            return fuse_heads(self.weights(layer), fusion)
-        count = self.layout.token_count
-        matrix = empty((count, count), precise(self.keys[:0]))
-        for _ in fused_in_chunks(fusion, *self._softmax_inputs(layer), into=matrix):
-            pass
-        return matrix
+            return ((block, fuse_heads(weights, fusion)) for block, weights in self.weights_in_chunks(layer, rows))
+        return fused_in_chunks(fusion, *self._softmax_inputs(layer, rows))
 
     @property
     def _fusion_bytes(self) -> int:

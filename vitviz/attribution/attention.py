@@ -104,7 +104,8 @@ def _map(
     direction: Direction,
     exclusion: str = "",
 ) -> TokenMap:
-    place = f"{numbered('layer', trace.layer_index(layer), trace.layers)}, {head_name}"
-    window = "within its window" if trace.is_windowed(layer) else ""
+    layer = trace.layer_index(layer)
+    place = f"{numbered('layer', layer, trace.layers)}, {head_name}"
+    window = "within its window" if trace.windows and trace.windows[layer] > 1 else ""
     description = ", ".join(filter(None, [attention_subject(trace.layout, query, direction), place, window, exclusion]))
     return TokenMap.of_tokens(tokens, trace.layout, "attention weight", description, (0.0, 1.0))
