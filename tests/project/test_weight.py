@@ -13,7 +13,7 @@ from tests.support.example import ROOT
 MOST = {
     "analysis": 500,
     "attention": 590,
-    "attribution": 860,
+    "attribution": 850,
     "cli": 850,
     "datasets": 1210,
     "errors": 260,

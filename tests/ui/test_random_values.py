@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.support.long_runs import check_drawn, share_of
 from vitviz import VitvizError
 from vitviz.attribution import json_values, requests
+from vitviz.errors.arguments import boolean
 from vitviz.ui import links, pictures, state
 from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.calls import CALL, checked_call
@@ -79,7 +80,7 @@ FUNCTIONS: dict[str, Callable[[Any], object]] = {
     "word": lambda value: json_values.word("x", value, ("mean", "max")),
     "number": lambda value: json_values.number("x", value, 0, 1),
     "whole number": lambda value: json_values.number("x", value, 1, 9, whole=True),
-    "switch": lambda value: json_values.switch("x", value),
+    "switch": lambda value: boolean("x", value),
     "fields": lambda value: json_values.fields("x", value, ("method", "parameters")),
     "token": lambda value: requests.token_of("x", value, None),
     "class": lambda value: requests.target_of("x", value, requests.Bounds()),

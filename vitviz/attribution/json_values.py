@@ -35,15 +35,6 @@ def number(field: str, value: object, minimum: float, maximum: float, *, whole: 
     raise MethodError(f"{field} = {quote(value)}: expected {number_range(minimum, maximum, whole)}")
 
 
-def switch(field: str, value: object) -> bool:
-    """A boolean.
-
-    Raises:
-        MethodError: the value is something else.
-    """
-    return arguments.boolean(field, value, "true or false")
-
-
 def fields(field: str, value: object, legal: Collection[str]) -> dict[str, Any]:
     """An object that has no other fields than the legal ones.
 

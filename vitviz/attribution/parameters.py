@@ -16,8 +16,9 @@ from typing import Any
 
 from vitviz.attention.layout import PATCHES
 from vitviz.attention.softmax import HEAD_FUSIONS
-from vitviz.attribution.json_values import fields, number, number_range, switch, word
+from vitviz.attribution.json_values import fields, number, number_range, word
 from vitviz.attribution.requests import Bounds, canonical_target, canonical_token, target_json, target_of, token_of
+from vitviz.errors.arguments import boolean
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import choices
 
@@ -199,7 +200,7 @@ class Switch(Plain):
     legal = "true or false"
 
     def read(self, value: object, bounds: Bounds, field: str) -> bool:
-        return switch(field, value)
+        return boolean(field, value, self.legal)
 
 
 @dataclass(frozen=True)

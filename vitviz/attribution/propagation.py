@@ -197,11 +197,6 @@ def normalising_step(matrices: Matrices, options: RolloutOptions) -> Step:
     return step
 
 
-def add_product(total: torch.Tensor, weights: torch.Tensor, chunk: torch.Tensor, share: float = 1) -> None:
-    """Add ``share`` times ``"start query"`` by ``"query key"`` to a total in place, or the same for several images."""
-    (total.addmm_ if total.ndim == 2 else total.baddbmm_)(weights, chunk, alpha=share)
-
-
 def _multiply_by_rows(tokens: torch.Tensor, chunks: Chunks, residual_weight: float) -> torch.Tensor:
     """``"... start query"`` times the matrix, mixed with the identity, with each row divided by its sum."""
     product, residual = torch.zeros_like(tokens), residual_weight / (1 - residual_weight)
@@ -214,7 +209,7 @@ def _multiply_by_rows(tokens: torch.Tensor, chunks: Chunks, residual_weight: flo
             # The row of a token whose weights are all discarded becomes that of the identity.
             product[..., rows] += weights * (sums == 0)
             weights = weights / sums.where(sums > 0, 1.0)
-        add_product(product, weights, chunk)
+        product += weights @ chunk
     return product
 
 
@@ -223,5 +218,5 @@ def _multiply_by_columns(tokens: torch.Tensor, chunks: Chunks, residual_weight: 
     product, sums = torch.zeros_like(tokens), torch.ones_like(tokens[..., :1, :])
     for rows, chunk in chunks:
         sums[..., 0, rows] = (1 - residual_weight) * chunk.sum(-1) + residual_weight
-        add_product(product, tokens[..., rows], chunk, 1 - residual_weight)
+        product += (1 - residual_weight) * tokens[..., rows] @ chunk
     return product.add_(tokens, alpha=residual_weight).div_(sums)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from vitviz.attention.layout import PATCHES, Query, TokenLayout
-from vitviz.attribution.json_values import encodable, fields, number, switch, word
+from vitviz.attribution.json_values import encodable, fields, number, word
+from vitviz.errors.arguments import boolean
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import choices, quote
 from vitviz.models.targets import MAX_TEXT_CHARS, NO_CLASSIFIER, ClassDifference, class_of
@@ -190,7 +191,7 @@ def _difference(name: str, target: Mapping[str, Any], classes: int) -> ClassDiff
     )
     if not classes:
         raise MethodError(f"{name}: {NO_CLASSIFIER}")
-    has_margin = switch(f"{name}.margin", target.get("margin", False))
+    has_margin = boolean(f"{name}.margin", target.get("margin", False), "true or false")
     if has_margin == (second is not None):
         raise MethodError(f"{name}: expected either against, another class, or margin, true for the best of all others")
     if first is not None and first == second:

@@ -10,7 +10,8 @@ from typing import Any
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS
-from vitviz.attribution.json_values import fields, switch, word
+from vitviz.attribution.json_values import fields, word
+from vitviz.errors.arguments import boolean
 from vitviz.errors.kinds import CheckpointError, ImageError, MethodError, VitvizError
 from vitviz.errors.messages import legible, quote
 from vitviz.images.isolated_pictures import OpenPicture
@@ -120,7 +121,7 @@ class Handlers:
     async def change_view(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """A state whose view of an index has another model, picture or input, and the analysis of this view."""
         state, index = PageState.of_request(request)
-        is_new = switch("is_new", request.get("is_new", False))
+        is_new = boolean("is_new", request.get("is_new", False), "true or false")
         notes: list[str] = []
         if request.get("own") is not None:
             own = _own_model(request["own"])
