@@ -133,15 +133,6 @@ def test_planted_groups_are_found_the_largest_first(make_model: MakeModel) -> No
     assert clusters(analyses[0], 3, layer=0, of="keys", seed=7)[0].values.unique().numel() == 3
 
 
-def test_every_patch_is_nearest_to_the_mean_of_its_own_group(make_model: MakeModel) -> None:
-    analyses = pair_of(make_model)
-    maps = clusters(analyses, 5, layer=2)
-    vectors = torch.cat([each.features(2).unit[1:] for each in analyses])
-    groups = torch.cat([each.values.flatten() for each in maps]).long()
-    means = torch.stack([vectors[groups == group].mean(0) for group in range(5)])
-    assert torch.equal(torch.cdist(vectors, means).argmin(1), groups)
-
-
 def test_as_many_groups_as_patches_and_no_more(make_model: MakeModel) -> None:
     [analysis, _] = pair_of(make_model)
     [each] = clusters(analysis, 24, layer=1)
