@@ -27,7 +27,6 @@ pytestmark = pytest.mark.slow
 # Maps.
 
 PICTURES: dict[str, tuple[list[str], dict[str, Any], Style, tuple[int, int] | None]] = {
-    "attention": (["attention"], {}, Style(), None),
     "attention of a patch": (
         ["attention", "--query", "2,3", "--layer", "-2", "--head", "1"],
         {"query": (2, 3), "layer": -2, "head": 1},
@@ -40,27 +39,34 @@ PICTURES: dict[str, tuple[list[str], dict[str, Any], Style, tuple[int, int] | No
         Style(),
         None,
     ),
-    "attention of all patches": (["attention", "--query", "patches"], {"query": "patches"}, Style(), None),
     "attention of a token index": (["attention", "--query", "4"], {"query": 4}, Style(), None),
-    "attention of the last head": (["attention", "--head", "-1"], {"head": -1}, Style(), None),
-    "rollout": (["rollout"], {}, Style(), None),
-    "rollout with everything": (
-        ["rollout", "--head-fusion", "max", "--discard-ratio", "0.5", "--residual-weight", ".25", "--start-layer", "1"],
-        {"head_fusion": "max", "discard_ratio": 0.5, "residual_weight": 0.25, "start_layer": 1},
-        Style(),
+    "rollout in a style": (
+        ["rollout", "--colormap", "magma", "--opacity", "0.3", "--smooth", "--grid"],
+        {},
+        Style("magma", 0.3, smooth=True, grid=True),
         None,
     ),
-    "rollout of vit-explain": (["rollout", "--reference", "vit-explain"], {"reference": "vit-explain"}, Style(), None),
-    "coloured": (["rollout", "--colormap", "magma", "--opacity", "0.3"], {}, Style("magma", 0.3), None),
-    "smooth": (["rollout", "--smooth"], {}, Style(smooth=True), None),
-    "on a chosen scale": (["rollout", "--scale", "rank"], {}, Style(scale="rank"), None),
-    "between percentiles": (
-        ["rollout", "--scale", "robust", "--percentiles", "5", "90"],
-        {},
+    "rollout with everything between percentiles": (
+        [
+            "rollout",
+            "--head-fusion",
+            "max",
+            "--discard-ratio",
+            "0.5",
+            "--residual-weight",
+            ".25",
+            "--start-layer",
+            "1",
+            "--scale",
+            "robust",
+            "--percentiles",
+            "5",
+            "90",
+        ],
+        {"head_fusion": "max", "discard_ratio": 0.5, "residual_weight": 0.25, "start_layer": 1},
         Style(scale="robust", percentiles=(5, 90)),
         None,
     ),
-    "with a grid": (["rollout", "--grid"], {}, Style(grid=True), None),
 }
 
 

@@ -124,7 +124,7 @@ def test_what_is_no_batch_of_pictures_is_one_sentence(
         (ImageError, pixels * 255, "once the standardisation is undone; expected 0 to 1: standardise by mean"),
         (ImageError, pixels * torch.nan, "from nan to nan once the standardisation is undone"),
         (ConfigError, {"pixels": pixels}, "a batch with 'pixels': expected column="),
-        (ConfigError, [(pictures[0], "cat")], "expected a tensor 'batch channel height width' or a list of pictures"),
+        (ImageError, [(pictures[0], "cat")], "found; expected a path, bytes, a PIL image"),
         (ConfigError, 3, "expected a tensor 'batch channel height width' or a list of pictures"),
     ]
     for kind, batch, words in wrong:

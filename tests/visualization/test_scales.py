@@ -80,24 +80,6 @@ def test_places_are_those_of_a_second_implementation(
 
 
 @every_scale
-@pytest.mark.parametrize("key", REAL)
-def test_a_higher_value_is_nowhere_lower_and_the_ends_are_the_ends(name: str, key: str) -> None:
-    values = np.sort(REAL[key].ravel())
-    places = fit(name, [values]).place(values)
-    assert (np.diff(places) >= 0).all() and places[-1] == 1
-    assert places[0] == pytest.approx(values[0] / values[-1] if name == "zero" else 0)
-
-
-@every_scale
-@pytest.mark.parametrize("factor", [1e-6, 0.1, 1e4])
-def test_places_do_not_depend_on_the_unit(name: str, factor: float) -> None:
-    values = REAL["rollout_max_coffee"].astype(np.float64)
-    there, here = fit(name, [values * factor]), fit(name, [values])
-    np.testing.assert_allclose(there.place(values * factor), here.place(values), atol=1e-9)
-    assert fit(None, [values * factor]).scale == fit(None, [values]).scale
-
-
-@every_scale
 @pytest.mark.parametrize("value", [0.0, 0.25, -1.0])
 def test_a_constant_map_has_one_colour(name: str, value: float) -> None:
     places = fit(name, [[value] * 4]).place([value] * 4).clip(0, 1)
@@ -166,9 +148,6 @@ def test_a_sheet_has_one_scale_or_one_for_each_cell(name: str, ends: dict[str, f
             found = np.asarray(picture)[top + 1 : top + 64 : 4, left + 1 : left + 64 : 4, 0]
             expected = (256 * scale.place(each.values)).clip(0, 255).astype(int)
             np.testing.assert_allclose(found, expected, atol=1)
-
-
-# One scale for several maps.
 
 
 # Pictures.

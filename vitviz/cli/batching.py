@@ -88,17 +88,21 @@ def run(
     writers = [overlays(Style())] * pictures + [NUMBERS] * numbers
     if explorers:
         writers.append(_explorers(load_options["checkpoint"], fit, resolution))
-    options: dict[str, Any] = {
-        "max_bytes": max_bytes,
-        "workers": workers,
-        "writers": writers,
-        "thumbnails": gallery,
-        "engine": engine,
-        "cluster": cluster,
-        "retry_failed": retry_failed,
-    }
     with reporting(desc="Pictures", unit=" pictures") as report:
-        summary = run_batch(request, items, output, batch_size=batch_size, report=report, **options)
+        summary = run_batch(
+            request,
+            items,
+            output,
+            batch_size=batch_size,
+            max_bytes=max_bytes,
+            workers=workers,
+            writers=writers,
+            thumbnails=gallery,
+            retry_failed=retry_failed,
+            engine=engine,
+            cluster=cluster,
+            report=report,
+        )
     _print(summary, output)
     if gallery:
         print(f"gallery: {write_gallery(output)}")

@@ -41,17 +41,7 @@ def run(
 ) -> None:
     """Write the video."""
     low, high = percentiles
-    options: dict[str, Any] = {
-        "style": Style(colormap, opacity, smooth, grid, scale=scale, percentiles=(low, high)),
-        "fit": fit,
-        "resolution": resolution,
-        "smoothing_seconds": smoothing_seconds,
-        "longest_side": longest_side,
-        "caption": caption,
-        "numbers": numbers,
-        "batch_size": batch_size,
-        "max_bytes": max_bytes,
-    }
+    style = Style(colormap, opacity, smooth, grid, scale=scale, percentiles=(low, high))
     # Check the paths before the model is loaded.
     container_of(output)
     with open_video(source):
@@ -59,7 +49,22 @@ def run(
     model = load_with_bar(**load_options)
     with reporting(desc=COMPUTING, unit=" frames") as computing, reporting(desc=DRAWING, unit=" frames") as drawing:
         bars = {COMPUTING: computing, DRAWING: drawing}
-        summary = film(source, model, output, *map, report=lambda phase, state: bars[phase](state), **options)
+        summary = film(
+            source,
+            model,
+            output,
+            *map,
+            style=style,
+            fit=fit,
+            resolution=resolution,
+            smoothing_seconds=smoothing_seconds,
+            longest_side=longest_side,
+            caption=caption,
+            numbers=numbers,
+            batch_size=batch_size,
+            max_bytes=max_bytes,
+            report=lambda phase, state: bars[phase](state),
+        )
     for sentence in summary.assumptions:
         note(f"{source}: assumed: {spelled(sentence)}")
     _print(summary, output, numbers)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from vitviz.datasets.arrow import arrow
-from vitviz.datasets.output import PARTS_FOLDER, part_paths, read_request
+from vitviz.datasets.output import part_paths, read_request
 from vitviz.datasets.request import SCHEMA_VERSION
 from vitviz.datasets.rows import THUMBNAIL
 from vitviz.errors.extras import optional
@@ -165,14 +165,18 @@ def read_atlas(results: str | os.PathLike[str], memory_bytes: int = MEMORY_BYTES
 def _database(results: Path, memory_bytes: int) -> Iterator[Select]:
     with optional("an atlas"):
         import duckdb
-    with TemporaryDirectory() as folder, duckdb.connect(":memory:") as connection:
-        connection.execute(f"SET memory_limit = '{memory_bytes // 2**20}MiB'")
-        connection.execute("SET temp_directory = " + _literal(folder))
-        connection.execute("SET preserve_insertion_order = false")
-        # DuckDB must not download extensions: everything needed is in the package.
-        connection.execute("SET autoinstall_known_extensions = false")
-        files = _literal(str(results / PARTS_FOLDER / "part-*.parquet"))
-        connection.execute(f"CREATE VIEW rows AS SELECT * FROM read_parquet({files}, union_by_name = true)")
+    # DuckDB must not download extensions: everything needed is in the package.
+    settings: dict[str, Any] = {
+        "memory_limit": f"{memory_bytes // 2**20}MiB",
+        "preserve_insertion_order": False,
+        "autoinstall_known_extensions": False,
+    }
+    with (
+        TemporaryDirectory() as folder,
+        duckdb.connect(":memory:", config={**settings, "temp_directory": folder}) as connection,
+    ):
+        files = [str(path) for path in part_paths(results)]
+        connection.read_parquet(files, union_by_name=True).create_view("rows")
         connection.execute("CREATE VIEW analysed AS SELECT * FROM rows WHERE error IS NULL")
         try:
             yield lambda query, *values: connection.execute(query, list(values)).fetchall()
@@ -297,7 +301,3 @@ def _has_grid(grid: tuple[int, int]) -> str:
 
 def _identifier(column: str) -> str:
     return '"' + column.replace('"', '""') + '"'
-
-
-def _literal(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"

@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-import numpy as np
 import torch
 from einops import rearrange
 from PIL import Image
@@ -136,12 +135,9 @@ def _pictures(batch: Any, column: str) -> Any:
         if column not in batch:
             raise ConfigError(f"a batch with {choices(batch)}: expected column= with the one that holds the pictures")
         return batch[column]
-    if isinstance(batch, list | tuple):
-        if batch and isinstance(batch[0], torch.Tensor) and batch[0].ndim == 4:
-            return batch[0]
-        if all(isinstance(each, PreparedImage | Image.Image | np.ndarray | str | bytes | Mapping) for each in batch):
-            return batch
-    if isinstance(batch, torch.Tensor):
+    if isinstance(batch, list | tuple) and batch and isinstance(batch[0], torch.Tensor) and batch[0].ndim == 4:
+        return batch[0]
+    if isinstance(batch, list | tuple | torch.Tensor):
         return batch
     expected = "a tensor 'batch channel height width' or a list of pictures, or images=, which takes them out of it"
     raise ConfigError(f"a batch of {describe(batch)} found; expected {expected}")

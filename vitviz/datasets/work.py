@@ -140,7 +140,7 @@ class RowComputer:
 
     Attributes:
         batch_size: most pictures that are encoded together.
-        wait_seconds: seconds for which the model waited for pictures that were still being opened.
+        wait_seconds: seconds for which the model waited for pictures that were still being opened, in the last call.
     """
 
     def __init__(self, settings: BatchSettings, share: float = 1.0) -> None:
@@ -162,10 +162,10 @@ class RowComputer:
             return prepared if self.keeps_pictures or width * height <= MAX_QUEUED_PIXELS else _shrink(prepared)
 
         queue = BatchQueue(self.encoder, iter(items), self.batch_size, workers=self.settings.workers, prepare=prepare)
-        seconds_before, batches = self.wait_seconds, queue.batches()
+        batches = queue.batches()
         try:
             for batch in batches:
-                self.wait_seconds = seconds_before + queue.wait_seconds
+                self.wait_seconds = queue.wait_seconds
                 results = self._results(batch)
                 while results:
                     item, result = results.popleft()

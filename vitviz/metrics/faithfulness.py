@@ -180,19 +180,15 @@ def faithfulness(
     orders |= {RANDOM: chance} if chance else {}
     records, pixels = [METRICS[name] for name in metrics], pixels.to(network.device)
     blank, full = ends(network, pixels, score) if records and isinstance(score, Target) else (0.0, 1.0)
-    removed = [
-        _removed(order, step, metric)
+    perturbed = (
+        _without(pixels[0], order, step, metric, grid)
         for metric in records
         for map_orders in orders.values()
         for order in map_orders
         for step in metric.steps
-    ]
-    # Steps of several maps and metrics remove the same, such as nothing and everything.
-    unique = {key: None for key in removed}
-    perturbed = (fill(pixels[0], _mask(patches, grid, pixels)) for fill, patches in unique)
-    needed = images_needed(metrics, len(maps) + random_orders)
-    by_removed = dict(zip(unique, _batched_scores(network, perturbed, score, len(unique), needed, report), strict=True))
-    scores = (by_removed[key] for key in removed)
+    )
+    count = images_needed(metrics, len(maps) + random_orders)
+    scores = _batched_scores(network, perturbed, score, count, report)
     curves: dict[str, dict[str, Curve]] = {}
     for metric in records:
         steps, curves[metric.name] = torch.tensor(metric.steps, dtype=torch.float32), {}
@@ -238,19 +234,14 @@ def _weakest_first(values: torch.Tensor, generator: torch.Generator) -> torch.Te
     return shuffled[values.flatten().cpu()[shuffled].argsort(stable=True)]
 
 
-def _removed(weakest_first: torch.Tensor, share: float, metric: Metric) -> tuple[Fill, bytes]:
-    """What fills a share of the patches, and for each patch whether it is one of them."""
+def _without(
+    pixels: torch.Tensor, weakest_first: torch.Tensor, share: float, metric: Metric, grid: tuple[int, int]
+) -> torch.Tensor:
+    """An image ``"channel height width"`` without a share of its patches."""
     order = weakest_first.flip(0) if metric.strongest_first else weakest_first
-    patches = bytearray(len(order))
-    for patch in order[: round(share * len(order))].tolist():
-        patches[patch] = 1
-    # Without a hole, there is nothing to fill.
-    return metric.fill if any(patches) else zeros, bytes(patches)
-
-
-def _mask(patches: bytes, grid: tuple[int, int], pixels: torch.Tensor) -> torch.Tensor:
-    removed = torch.tensor(list(patches), dtype=torch.bool).view(grid)
-    return pixel_mask(removed, pixels[0]).to(pixels.device)
+    removed = torch.zeros(len(order), dtype=torch.bool)
+    removed[order[: round(share * len(order))]] = True
+    return metric.fill(pixels, pixel_mask(removed.view(grid), pixels).to(pixels.device))
 
 
 def _batched_scores(
@@ -258,17 +249,13 @@ def _batched_scores(
     images: Iterator[torch.Tensor],
     score: EffectScore,
     count: int,
-    total: int,
     report: Callable[[Progress], None] | None,
 ) -> Iterator[torch.Tensor]:
-    """The score of each of ``count`` images, computed in batches; they stand for ``total`` in the progress."""
-    done = 0
-    while done < count:
-        batch = list(islice(images, BATCH_SIZE))
-        scores = _scores(network, batch, score)
-        done += len(batch)
+    """The score of each of ``count`` images, computed in batches."""
+    for done in range(0, count, BATCH_SIZE):
+        scores = _scores(network, list(islice(images, BATCH_SIZE)), score)
         if report is not None:
-            report(Progress(total * done // count, total))
+            report(Progress(min(done + BATCH_SIZE, count), count))
         yield from scores
 
 

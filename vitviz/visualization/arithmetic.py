@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, TypeVar, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from PIL import Image
 
@@ -19,14 +19,15 @@ Own = TypeVar("Own", bound="Arithmetic")
 NUMBERS = "heatmap.values are its numbers, and vitviz.Heatmap.of(values, image) is a map of others"
 
 
+@dataclass(frozen=True, eq=False)
 class Arithmetic:
-    """The operators of a heatmap, each of which gives another one."""
+    """The fields of a heatmap, and its operators, each of which gives another one."""
 
     token_map: TokenMap
     image: Image.Image
     geometry: Geometry
-    model: str
-    weights: bytes
+    model: str = ""
+    weights: bytes = field(default=b"", repr=False)
 
     def __add__(self: Own, other: object) -> Own:
         """The sum of two maps on one picture.
@@ -104,7 +105,7 @@ def _changed(
     old = heatmap.token_map
     prefix = {name: change(value) for name, value in old.prefix.items()}
     token_map = TokenMap(change(old.values), prefix, quantity, words.format(old.description), domain, signed)
-    return cast(Own, replace(cast(Any, heatmap), token_map=token_map))
+    return replace(heatmap, token_map=token_map)
 
 
 def _combined(first: Own, other: object, word: str) -> Own:
@@ -143,8 +144,8 @@ def _combined(first: Own, other: object, word: str) -> Own:
         signed=sign < 0 or one.signed or two.signed,
     )
     # The description of a map of two models has their names.
-    models = {} if is_one_model else {"model": "", "weights": b""}
-    return cast(Own, replace(cast(Any, first), token_map=token_map, **models))
+    model, weights = (first.model, first.weights) if is_one_model else ("", b"")
+    return replace(first, token_map=token_map, model=model, weights=weights)
 
 
 def _operand(name: str, description: str, is_apart: bool) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,7 +18,6 @@ from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import choices, describe, did_you_mean
 from vitviz.errors.words import WORDS
-from vitviz.images.geometry import Geometry
 from vitviz.images.preprocessing import resize_longest
 from vitviz.visualization.arithmetic import Arithmetic
 from vitviz.visualization.captioned import Panel, captioned, end_texts, png, show_png
@@ -174,12 +173,6 @@ class Heatmap(Arithmetic, Rows, AttributeAdvice):
     torch.Size([14, 14])
     >>> heatmap.save("rollout.png")
     """
-
-    token_map: TokenMap
-    image: Image.Image
-    geometry: Geometry
-    model: str = ""
-    weights: bytes = field(default=b"", repr=False)
 
     def __post_init__(self) -> None:
         # An image that was reduced while it was decoded has the coordinates of its file.

@@ -22,15 +22,15 @@ VECTOR_FORMATS, VECTOR_DPI = (".svg", ".pdf"), 300
 NUMBERS = ".npz"
 
 
-def check_ending(path: str | os.PathLike[str]) -> None:
-    """Refuse an ending in which no picture can be written, before work is done for it.
+def check_ending(path: str | os.PathLike[str], also: str = "") -> None:
+    """Refuse an ending in which no picture can be written; ``also`` ends the sentence.
 
     Raises:
         ImageError: no format has this ending.
     """
     ending = Path(path).suffix.lower()
     if ending not in VECTOR_FORMATS and Image.registered_extensions().get(ending) not in Image.SAVE:
-        raise ImageError(f"{path}: cannot be written: expected the ending of a picture, such as .png")
+        raise ImageError(f"{path}: cannot be written: expected the ending of a picture, such as .png{also}")
 
 
 def save_as(
@@ -45,19 +45,14 @@ def save_as(
         ImageError: the file cannot be written, or no format has this ending.
     """
     ending = Path(path).suffix.lower()
-    kind = Image.registered_extensions().get(ending)
     write: Callable[[IO[bytes]], Any]
     if ending == NUMBERS and arrays is not None:
         write = partial(np.savez_compressed, **arrays)
     elif ending in VECTOR_FORMATS:
         write = partial(figure().savefig, format=ending[1:])
-    elif kind in Image.SAVE:
-        write = partial(picture().save, format=kind)
     else:
-        raise ImageError(
-            f"{path}: cannot be written: expected the ending of a picture, such as .png"
-            + f", or {NUMBERS} for its numbers" * bool(arrays)
-        )
+        check_ending(path, f", or {NUMBERS} for its numbers" * bool(arrays))
+        write = partial(picture().save, format=Image.registered_extensions()[ending])
     # Some formats cannot hold every picture, such as a very wide one.
     with atomic_write(path, error=ImageError) as file:
         write(file)

@@ -289,12 +289,9 @@ def fit(
     if not values.size:
         raise MethodError("scale: no values found; expected the values of at least one map")
     reference = np.sort(np.abs(values) if signed else values)
-    if scale is not None:
-        record = SCALES[scale]
-    else:
-        record = choose(reference, percentiles, signed) if low is None and high is None else LINEAR
-    start, end = record.ends(reference, percentiles, signed)
     is_chosen = scale is None and low is None and high is None
+    record = choose(reference, percentiles, signed) if is_chosen else SCALES[scale or "linear"]
+    start, end = record.ends(reference, percentiles, signed)
     if is_chosen and record is LINEAR and not signed and 0 < _contrast(reference) < MIN_CONTRAST:
         end = start + MIN_CONTRAST * max(abs(start), abs(end))
     if signed:
