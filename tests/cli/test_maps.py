@@ -26,6 +26,7 @@ pytestmark = pytest.mark.slow
 
 # Maps.
 
+ROBUST = ["--scale", "robust", "--percentiles", "5", "90"]
 PICTURES: dict[str, tuple[list[str], dict[str, Any], Style, tuple[int, int] | None]] = {
     "attention of a patch": (
         ["attention", "--query", "2,3", "--layer", "-2", "--head", "1"],
@@ -47,23 +48,8 @@ PICTURES: dict[str, tuple[list[str], dict[str, Any], Style, tuple[int, int] | No
         None,
     ),
     "rollout with everything between percentiles": (
-        [
-            "rollout",
-            "--head-fusion",
-            "max",
-            "--discard-ratio",
-            "0.5",
-            "--residual-weight",
-            ".25",
-            "--start-layer",
-            "1",
-            "--scale",
-            "robust",
-            "--percentiles",
-            "5",
-            "90",
-        ],
-        {"head_fusion": "max", "discard_ratio": 0.5, "residual_weight": 0.25, "start_layer": 1},
+        ["rollout", "--head-fusion", "max", "--discard-ratio", "0.5", "--residual-weight", ".25", *ROBUST],
+        {"head_fusion": "max", "discard_ratio": 0.5, "residual_weight": 0.25},
         Style(scale="robust", percentiles=(5, 90)),
         None,
     ),

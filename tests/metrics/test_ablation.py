@@ -49,7 +49,6 @@ def test_each_head_effect_equals_that_of_a_head_mask(
         Progress(config.heads * layer, config.heads * config.depth) for layer in range(1, config.depth + 1)
     ]
     assert found.whole == pytest.approx(score(network(pixels)), abs=1e-6, rel=1e-5)
-    assert found.is_probability == isinstance(target, int)
     for layer in range(config.depth):
         for head in range(config.heads):
             mask = torch.ones(config.depth, config.heads)
@@ -60,7 +59,7 @@ def test_each_head_effect_equals_that_of_a_head_mask(
 
 
 def test_the_strongest_heads_have_the_largest_effects() -> None:
-    effects = HeadEffects(0.75, torch.tensor([[0.5, 0.75], [1.0, 0.25]]), True)
+    effects = HeadEffects(0.75, torch.tensor([[0.5, 0.75], [1.0, 0.25]]))
     assert effects.drop.tolist() == [[0.25, 0.0], [-0.25, 0.5]]
     assert effects.strongest(2) == [(1, 1, 0.5), (0, 0, 0.25)]
     assert len(effects.strongest(9)) == 4

@@ -298,10 +298,10 @@ class Expected:
                 middle = np.s_[top + down // 4 : bottom - down // 4, left + across // 4 : right - across // 4]
                 assert float(np.abs(found - plain)[middle].mean()) < MAX_LEVELS, "the patch itself is not clear"
         difference, lines = np.abs(found - expected), np.zeros_like(compared)
-        for axis, places in enumerate(grid_lines(resized) if state.grid else ()):
-            for place in places:
-                near = slice(max(round(place) - LINE_PX, 0), round(place) + LINE_PX)
-                lines[(near, slice(None)) if axis == 0 else (slice(None), near)] = True
+        for (left, top), (_, bottom) in grid_lines(resized) if state.grid else ():
+            place = top if top == bottom else left
+            near = slice(max(round(place) - LINE_PX, 0), round(place) + LINE_PX)
+            lines[(near, slice(None)) if top == bottom else (slice(None), near)] = True
         assert float(difference[compared & ~lines].mean()) < MAX_LEVELS, "the canvas shows another picture"
         # The frame of the asking patch lies on lines, too; each draws its own.
         if mark is not None:

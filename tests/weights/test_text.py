@@ -214,7 +214,6 @@ def test_models_without_texts_say_so(bundled: Model) -> None:
 def test_heads_are_ranked_about_a_text(clip: Model, picture: Image.Image) -> None:
     analysis, cat = vitviz.analyze(picture, clip), clip.text(WORDS)
     effects = analysis.head_effects(cat)
-    assert not effects.is_probability
     assert effects.whole == pytest.approx(float(cat.score(analysis.switched_off())), abs=1e-4)
     layer, head, fall = effects.strongest(1)[0]
     assert fall == pytest.approx(effects.whole - float(cat.score(analysis.switched_off([(layer, head)]))), abs=1e-4)

@@ -73,6 +73,6 @@ def run(
 def _print(summary: VideoSummary, output: Path, numbers: Path | None) -> None:
     sound = f"sound: {summary.sound}" if summary.sound else "no sound in the clip"
     print(f"{summary.caption}\n{summary.frames:,} frames, {summary.frames / summary.seconds:.3g} a second; {sound}")
-    print(f"written to {output}{', in place of the file that was there' * summary.replaced}")
+    print(f"written to {output}")
     if numbers is not None:
         print(f"numbers: {numbers}")

@@ -16,7 +16,7 @@ from vitviz.cli.checkpoints import load_with_bar
 from vitviz.cli.output import STANDARD, check_output, is_stream, make_folder, note, reporting, write_whole
 from vitviz.cli.pictures import Picture, analysis_of, for_each, is_one, take_settings
 from vitviz.cli.predicting import best_classes
-from vitviz.cli.targets import TargetOptions
+from vitviz.cli.targets import take_target, target_of
 from vitviz.errors.kinds import ConfigError
 from vitviz.visualization.colormaps import ColormapName
 from vitviz.visualization.heatmaps import Heatmap, Style
@@ -44,7 +44,7 @@ def run(
     """Write a map of every picture; the exit status says whether some failed."""
     low, high = percentiles
     style = Style(colormap, opacity, smooth, grid, scale=scale, percentiles=(low, high))
-    targets = TargetOptions.of(parameters) if METHODS[method].class_specific else None
+    given = take_target(parameters) if METHODS[method].class_specific else None
     settings = take_settings(parameters)
     # Check the paths before the model is loaded.
     path_of = _paths(images, output, f".{method}.png", json)
@@ -54,7 +54,7 @@ def run(
     def work(picture: Picture) -> dict[str, Any] | None:
         path = path_of(picture)
         analysis = analysis_of(picture, model, **settings)
-        target = {} if targets is None else {"target": targets.choice(analysis, **settings)}
+        target = {} if given is None else {"target": target_of(given, analysis, **settings)}
         heatmap = _map_of(analysis, method, **parameters, **target)
         if path is not None:
             _write(heatmap, path, style, mark if isinstance(mark, tuple) else None)

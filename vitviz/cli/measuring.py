@@ -23,8 +23,7 @@ def run_evaluate_methods(
 ) -> None:
     from vitviz.evaluation.method_table import areas, table
 
-    measure = partial(areas, methods=methods, resolution=resolution)
-    model, paths, method_areas = _measured(images, count, measure, load_options)
+    model, paths, method_areas = _measured(images, count, areas, load_options, methods=methods, resolution=resolution)
     _write(output, model, images, paths, resolution=resolution, areas=method_areas)
     show(table(method_areas))
 
@@ -40,8 +39,9 @@ def run_check_methods(
     from vitviz.evaluation.method_table import cascade_table, cascades
     from vitviz.evaluation.randomization import INTERPRETATION, steps
 
-    measure = partial(cascades, methods=methods, resolution=resolution)
-    model, paths, correlations = _measured(images, count, measure, load_options)
+    model, paths, correlations = _measured(
+        images, count, cascades, load_options, methods=methods, resolution=resolution
+    )
     step_names = steps(model.network.config.depth)
     _write(output, model, images, paths, resolution=resolution, steps=step_names, correlations=correlations)
     show(f"{cascade_table(correlations)}\n\n{INTERPRETATION}")
@@ -53,8 +53,7 @@ def run_describe_heads(
     from vitviz.evaluation.head_picture import heads_picture
     from vitviz.evaluation.head_table import head_tables, measure_heads_over
 
-    measure = partial(measure_heads_over, resolution=resolution)
-    model, paths, heads = _measured(images, count, measure, load_options)
+    model, paths, heads = _measured(images, count, measure_heads_over, load_options, resolution=resolution)
     _write(output, model, images, paths, resolution=resolution, heads=heads)
     if picture is not None:
         write_whole(picture, partial(heads_picture(heads).savefig, format=picture.suffix[1:] or "png"))
@@ -66,24 +65,23 @@ def run_evaluate_attention(
 ) -> None:
     from vitviz.evaluation.objects import attention_on_objects
 
-    measure = partial(attention_on_objects, resolution=resolution)
-    model, paths, result = _measured(images, count, measure, load_options)
+    model, paths, result = _measured(images, count, attention_on_objects, load_options, resolution=resolution)
     values = {"areas": result.areas, "heads": result.heads, "rollout": result.rollout}
     _write(output, model, images, result.paths, resolution=resolution, **values)
     show(f"{len(result.paths)} of {len(paths)} images show one object against a plain background.\n\n{result.table()}")
 
 
 def _measured(
-    images: Path, count: int, measure: Callable[..., Any], load_options: dict[str, Any]
+    images: Path, count: int, measure: Callable[..., Any], load_options: dict[str, Any], **options: Any
 ) -> tuple[Model, list[Path], Any]:
-    """The model, some images of a folder, and what a function measures of them, with a bar."""
+    """The model, some images of a folder, and what a function measures of them by its options, with a bar."""
     from vitviz.evaluation.method_table import find_images
 
     # The standard output is the table.
     paths = find_images(images, count, report=lambda sentence: print_error(f"{images}: {sentence}"))
     model = load_with_bar(**load_options)
     with bar(total=len(paths), unit="image") as progress:
-        return model, paths, measure(model, paths, report=lambda done: progress.update(1) and None)
+        return model, paths, measure(model, paths, report=lambda done: progress.update(1) and None, **options)
 
 
 def _write(output: Path | None, model: Model, images: Path, paths: Sequence[Path], **values: Any) -> None:

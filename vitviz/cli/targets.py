@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 from vitviz.analysis.analysis import Analysis
@@ -12,63 +11,47 @@ from vitviz.analysis.likeness import likeness
 from vitviz.errors.kinds import MethodError
 from vitviz.models.targets import ClassDifference, TargetChoice
 
-OPTION_GROUPS = (("--target", "--against", "--margin"), ("--text",), ("--like", "--like-patch"))
+OPTION_GROUPS = (("target", "against", "margin"), ("text",), ("like", "like_patch"))
 """Options of one group may be combined, except those of :data:`EXCLUSIVE_OPTIONS`."""
-EXCLUSIVE_OPTIONS = {"--against", "--margin"}
+EXCLUSIVE_OPTIONS = {"against", "margin"}
 
 
-@dataclass(frozen=True)
-class TargetOptions:
-    """The target of a map, as given on the command line.
-
-    Args:
-        target, against: classes by name or number.
-        margin: whether the class is compared with the best of all others.
-        text: a text prompt.
-        like: path of another image.
-        like_patch: row and column of a patch of that image, or of the image itself.
+def take_target(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Take the options of the target out of the parameters of a method; those that are given.
 
     Raises:
         MethodError: two of them contradict each other.
     """
+    options = {name: parameters.pop(name) for group in OPTION_GROUPS for name in group}
+    given = {name: value for name, value in options.items() if value is not None and value is not False}
+    if not any(given.keys() <= set(group) for group in OPTION_GROUPS) or given.keys() >= EXCLUSIVE_OPTIONS:
+        raise MethodError(
+            f"{_flags(given)}: more than one target of the map; expected options of one kind "
+            f"({'; '.join(map(_flags, OPTION_GROUPS))}), and one of --against and --margin at most"
+        )
+    return given
 
-    target: str | None = None
-    against: str | None = None
-    margin: bool = False
-    text: str | None = None
-    like: Path | None = None
-    like_patch: tuple[int, int] | None = None
 
-    def __post_init__(self) -> None:
-        flags = {f"--{each.name.replace('_', '-')}": getattr(self, each.name) for each in fields(self)}
-        used_flags = [flag for flag, value in flags.items() if value is not None and value is not False]
-        if not any(set(used_flags) <= set(group) for group in OPTION_GROUPS) or set(used_flags) >= EXCLUSIVE_OPTIONS:
-            legal = "; ".join(" ".join(group) for group in OPTION_GROUPS)
-            raise MethodError(
-                f"{' '.join(used_flags)}: more than one target of the map; expected options of one kind ({legal}), "
-                f"and of {' and '.join(sorted(EXCLUSIVE_OPTIONS))} at most one"
-            )
+def target_of(given: dict[str, Any], analysis: Analysis, **settings: Any) -> TargetChoice:
+    """The target of the maps of an analysis.
 
-    @classmethod
-    def of(cls, parameters: dict[str, Any]) -> TargetOptions:
-        """Take the options of the target out of the parameters of a method."""
-        return cls(**{each.name: parameters.pop(each.name) for each in fields(cls)})
+    Args:
+        given: as :func:`take_target` gives it.
+        analysis: of the image itself.
+        settings: of the analysis of the other image, as :func:`vitviz.analyze` takes them.
 
-    def choice(self, analysis: Analysis, **settings: Any) -> TargetChoice:
-        """The target of the maps of an analysis.
+    Raises:
+        VitvizError: the other image cannot be opened, or the model does not support this target.
+    """
+    if "text" in given:
+        return analysis.model.text(given["text"])
+    if "like" in given or "like_patch" in given:
+        liked = analyze(given["like"], analysis.model, **settings) if "like" in given else analysis
+        return likeness(liked, given.get("like_patch"))
+    if "against" in given or "margin" in given:
+        return ClassDifference(given.get("target"), given.get("against"))
+    return given.get("target")
 
-        Args:
-            analysis: of the image itself.
-            settings: of the analysis of the other image, as :func:`vitviz.analyze` takes them.
 
-        Raises:
-            VitvizError: the other image cannot be opened, or the model does not support this target.
-        """
-        if self.text is not None:
-            return analysis.model.text(self.text)
-        if self.like is not None or self.like_patch is not None:
-            liked_analysis = analysis if self.like is None else analyze(self.like, analysis.model, **settings)
-            return likeness(liked_analysis, self.like_patch)
-        if self.against is not None or self.margin:
-            return ClassDifference(self.target, self.against)
-        return self.target
+def _flags(names: Iterable[str]) -> str:
+    return " ".join(f"--{name.replace('_', '-')}" for name in names)

@@ -189,9 +189,9 @@ def _connect(ray: Any, cluster: Cluster) -> None:
     for name, value in RAY_SETTINGS.items():
         os.environ.setdefault(name, value)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if cluster.address is None:
-        options["include_dashboard"] = False
+    # Of a cluster that is there, nobody may ask for one.
+    dashboard = False if cluster.address is None else None
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "include_dashboard": dashboard}
     try:
         ray.init(cluster.address or "local", **options)
     except (ConnectionError, ValueError, RuntimeError) as error:

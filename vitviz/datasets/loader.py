@@ -159,7 +159,6 @@ def _check_inputs(pixels: torch.Tensor, encoder: Encoder) -> torch.Tensor:
             f"{shape}: expected floating point, 'batch channel height width', {config.channels} channels, {sides}"
         )
     height, width = (int(side) for side in pixels.shape[2:])
-    config.layout(height, width)
     needed = encoder.cost_at(height, width)
     if needed.nbytes > encoder.max_bytes:
         raise LimitError(

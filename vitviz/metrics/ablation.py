@@ -16,7 +16,7 @@ from vitviz.errors.arguments import integer, pairs
 from vitviz.errors.kinds import ImageError, MethodError, QueryError
 from vitviz.models.network import Network
 from vitviz.models.pooling import Output
-from vitviz.models.targets import ClassProbability, Target, effect_score
+from vitviz.models.targets import Target, effect_score
 from vitviz.progress import Progress
 
 
@@ -29,12 +29,10 @@ class HeadEffects:
     Args:
         whole: the score with all heads.
         without: the score with all heads but one, ``"layer head"``.
-        is_probability: whether the scores are probabilities of a class.
     """
 
     whole: float
     without: torch.Tensor
-    is_probability: bool
 
     @property
     def drop(self) -> torch.Tensor:
@@ -135,4 +133,4 @@ def head_effects(
     config = network.config
     score = effect_score(target, config.classes, config.probability)
     whole, without = network.head_scores(pixels, score, report)
-    return HeadEffects(whole, without, isinstance(score, ClassProbability))
+    return HeadEffects(whole, without)

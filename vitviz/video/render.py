@@ -117,7 +117,6 @@ class VideoSummary:
         seconds: duration of the run.
         sound: how the clip's sound was written, such as ``"aac, as it was"``; empty if there is none.
         caption: of the whole clip; if each frame has its own class, it counts the frames of each class.
-        replaced: whether the video overwrote a file.
         assumptions: what opening the frames assumed, such as the conversion of their colours; a clip that another
             process decodes does not tell.
     """
@@ -126,7 +125,6 @@ class VideoSummary:
     seconds: float
     sound: str
     caption: str
-    replaced: bool
     assumptions: tuple[str, ...] = ()
 
 
@@ -235,10 +233,9 @@ def render_video(
         write_frames(clip, _drawn(clip, painter, report), whole)
         if numbers is not None:
             _write_numbers(numbers, maps)
-        replaced = output.exists()
     change = "as it was" if container.can_hold(facts.sound) else f"encoded as {SOUND_CODEC} for {container.suffix}"
     sound, seconds = f"{facts.sound}, {change}" if facts.sound else "", time.monotonic() - started
-    return VideoSummary(len(maps.values), seconds, sound, painter.clip_caption(), replaced, maps.assumptions)
+    return VideoSummary(len(maps.values), seconds, sound, painter.clip_caption(), maps.assumptions)
 
 
 def _compute(request: VideoRequest, encoder: Encoder, clip: Clip, batch_size: int, report: Report) -> ClipMaps:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -51,17 +50,9 @@ def colours_at(positions: np.ndarray, colormap: Colormap) -> np.ndarray:
 
 def colour_table(colormap: str | Colormap) -> np.ndarray:
     """The colormap's 256 colours, ``"value channel"``, float32 in [0, 255]."""
-    return _named_table(colormap) if isinstance(colormap, str) else _table(colormap)
-
-
-@cache
-def _named_table(name: str) -> np.ndarray:
     # Imported here, so that computing maps does not wait for matplotlib.
     import matplotlib
 
-    return _table(matplotlib.colormaps[name])
-
-
-def _table(colormap: Any) -> np.ndarray:
-    table: np.ndarray = colormap(np.linspace(0, 1, 256))[:, :3] * 255
+    found = matplotlib.colormaps[colormap] if isinstance(colormap, str) else colormap
+    table: np.ndarray = found(np.linspace(0, 1, 256))[:, :3] * 255
     return table.astype(np.float32)

@@ -19,7 +19,6 @@ from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import choices, describe, did_you_mean
 from vitviz.errors.words import WORDS
 from vitviz.images.preprocessing import resize_longest
-from vitviz.visualization.arithmetic import Arithmetic
 from vitviz.visualization.captioned import Panel, captioned, end_texts, png, show_png
 from vitviz.visualization.colormaps import (
     DEFAULT_COLORMAP,
@@ -158,7 +157,7 @@ def _unknown_argument(*_: Any, unknown: str, wrong_value: Any, **__: Any) -> str
 
 @named_fields(MethodError, "vitviz.Heatmap.of(array, image)")
 @dataclass(frozen=True, eq=False)
-class Heatmap(Arithmetic, Rows, AttributeAdvice):
+class Heatmap(Rows, AttributeAdvice):
     """A token map and the image it belongs to.
 
     Args:
@@ -200,11 +199,6 @@ class Heatmap(Arithmetic, Rows, AttributeAdvice):
         """
         token_map = array if isinstance(array, TokenMap) else map_of(array)
         return cls(token_map, *whole_picture(image, token_map.values.shape))
-
-    @property
-    def values(self) -> torch.Tensor:
-        """The map's values, ``"grid_height grid_width"``."""
-        return self.token_map.values
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -251,10 +245,6 @@ class Heatmap(Arithmetic, Rows, AttributeAdvice):
         longest_side = integer("longest_side", longest_side, 1, MethodError)
         image, geometry = resize_longest(self.image, self.geometry, longest_side)
         return replace(self, image=image, geometry=geometry)
-
-    def numpy(self) -> np.ndarray:
-        """A copy of the map's values as an array, in their own precision: ``"grid_height grid_width"``."""
-        return np.array(self)
 
     def __repr__(self) -> str:
         rows, columns = self.values.shape

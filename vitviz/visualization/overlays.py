@@ -98,14 +98,12 @@ def mark_stroke(heatmap: Heatmap) -> int:
     return max(1, round(max(heatmap.image.size) * MARK_STROKE))
 
 
-def grid_lines(heatmap: Heatmap) -> tuple[list[float], list[float]]:
-    """The y of every border between rows of patches and the x of every border between columns, in pixels."""
+def grid_lines(heatmap: Heatmap) -> list[tuple[tuple[float, float], tuple[float, float]]]:
+    """The ends of every border between rows of patches, and between columns, as x and y in pixels."""
     left, top, right, bottom = heatmap.geometry.box
     rows, columns = heatmap.shape
-    return (
-        [top + row * (bottom - top) / rows for row in range(rows + 1)],
-        [left + column * (right - left) / columns for column in range(columns + 1)],
-    )
+    across, down = np.linspace(left, right, columns + 1).tolist(), np.linspace(top, bottom, rows + 1).tolist()
+    return [((left, y), (right, y)) for y in down] + [((x, top), (x, bottom)) for x in across]
 
 
 def _at_pixels(
@@ -148,15 +146,9 @@ def dim_outside(image: Image.Image, geometry: Geometry, overlay: Image.Image) ->
 
 def _draw_grid(heatmap: Heatmap, overlay: Image.Image) -> None:
     draw, ink = ImageDraw.Draw(overlay, "RGBA"), (GRID_LEVEL,) * 3 + (GRID_OPACITY,)
-    left, top, right, bottom = heatmap.geometry.box
     stroke = max(1, round(max(overlay.size) * GRID_STROKE))
-    rows, columns = grid_lines(heatmap)
-    for y in rows:
-        y = min(y, overlay.height - 1)
-        draw.line((left, y, right, y), ink, stroke)
-    for x in columns:
-        x = min(x, overlay.width - 1)
-        draw.line((x, top, x, bottom), ink, stroke)
+    for line in grid_lines(heatmap):
+        draw.line([(min(x, overlay.width - 1), min(y, overlay.height - 1)) for x, y in line], ink, stroke)
 
 
 def _draw_mark(heatmap: Heatmap, overlay: Image.Image, mark: tuple[int, int]) -> None:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
+from vitviz.visualization.arithmetic import Arithmetic
 
-class Rows(ABC):
+
+class Rows(Arithmetic):
     """What makes an array, a tensor, a list or a table of a :class:`vitviz.Heatmap`."""
 
     @property
-    @abstractmethod
     def values(self) -> torch.Tensor:
-        """The values, ``"grid_height grid_width"``."""
+        """The map's values, ``"grid_height grid_width"``."""
+        return self.token_map.values
 
-    @abstractmethod
     def numpy(self) -> np.ndarray:
-        """A copy of the values."""
+        """A copy of the map's values as an array, in their own precision: ``"grid_height grid_width"``."""
+        return np.array(self)
 
     def __len__(self) -> int:
         """The number of rows."""

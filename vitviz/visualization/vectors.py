@@ -41,11 +41,8 @@ def draw_map(axes: Axes, heatmap: Heatmap, style: Style, mark: tuple[int, int] |
     axes.imshow(picture, extent=(0, columns_px, rows_px, 0), interpolation="antialiased")
     longest_side = POINTS_PER_INCH * max(axes.get_window_extent().size) / figure_of(axes).dpi
     if style.grid:
-        left, top, right, bottom = heatmap.geometry.box
-        rows, columns = grid_lines(heatmap)
-        lines = [((left, y), (right, y)) for y in rows] + [((x, top), (x, bottom)) for x in columns]
         stroke, alpha = GRID_STROKE * longest_side, GRID_OPACITY / 255
-        axes.add_collection(LineCollection(lines, colors="white", alpha=alpha, linewidths=stroke))
+        axes.add_collection(LineCollection(grid_lines(heatmap), colors="white", alpha=alpha, linewidths=stroke))
     if mark is not None:
         left, top, right, bottom = marked_rectangle(heatmap, mark)
         patch = Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor="white")
