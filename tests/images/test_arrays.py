@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import io
-import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,6 @@ OPAQUE = np.concatenate([PIXELS, np.full((6, 9, 1), 255, np.uint8)], axis=2)
     ("array", "expected"),
     [
         (PIXELS, PIXELS),
-        (PIXELS[:, ::-1], PIXELS[:, ::-1]),
         (PIXELS[..., 0], PIXELS[..., [0, 0, 0]]),
         (PIXELS[..., :1], PIXELS[..., [0, 0, 0]]),
         (OPAQUE, PIXELS),
@@ -45,7 +43,6 @@ OPAQUE = np.concatenate([PIXELS, np.full((6, 9, 1), 255, np.uint8)], axis=2)
         (PIXELS / 255, PIXELS),
         ((PIXELS / 255).astype(np.float32), PIXELS),
         (np.full((4, 4), 0.0686, np.float16), np.full((4, 4, 3), 17)),
-        (np.full((4, 4, 3), 0.998, np.float32), np.full((4, 4, 3), 254)),
     ],
 )
 def test_arrays_become_their_picture(array: np.ndarray, expected: np.ndarray) -> None:
@@ -57,7 +54,6 @@ def test_arrays_become_their_picture(array: np.ndarray, expected: np.ndarray) ->
     [
         (np.zeros(5), ["(5,)", "'height width channel'"]),
         (np.zeros((2, 3, 4, 3)), ["(2, 3, 4, 3)", "'height width channel'"]),
-        (np.zeros((3, 8, 8)), ["(3, 8, 8)", "1, 3 or 4 channels"]),
         (np.zeros((0, 8, 3), np.uint8), ["(0, 8, 3)"]),
         (np.zeros((8, 8), np.int64), ["int64", "uint8 in [0, 255]", "floating point in [0, 1]"]),
         (np.zeros((8, 8), bool), ["bool", "uint8 in [0, 255]"]),
@@ -134,7 +130,6 @@ CHANNELS_FIRST = torch.from_numpy(LEVELS).permute(2, 0, 1)
         (CHANNELS_FIRST.float(), (0, 255)),
         (CHANNELS_FIRST.int(), (0, 255)),
         ((CHANNELS_FIRST / 255).requires_grad_(), (0, 1)),
-        (LEVELS / 255, None),
         (LEVELS / 127.5 - 1, (-1, 1)),
         (LEVELS.astype(np.uint16) * 257, (0, 65535)),
     ],
@@ -163,12 +158,8 @@ def test_tensors_of_grey_and_with_alpha_are_taken() -> None:
             "nothing says what black and white are; expected value_range, the values of black and white, such as ",
         ),
         (CHANNELS_FIRST / 1.0, (0, 1), "outside of value_range = (0, 1)"),
-        (CHANNELS_FIRST * math.nan, (0, 1), "NaN among its values; expected numbers, as numpy.nan_to_num(array) gives"),
         (CHANNELS_FIRST.permute(1, 2, 0), None, "of 'height width channel', tensor.permute(2, 0, 1) gives that"),
-        (torch.zeros(2, 3, 4, 4, dtype=torch.uint8), None, "expected 'channel height width' with 1, 3 or 4 channels"),
         (np.zeros((4, 6, 5), np.uint8), None, "of 'channel height width', array.transpose(1, 2, 0) gives that"),
-        (LEVELS.astype(np.int64), None, "expected uint8 in [0, 255] or floating point in [0, 1], or value_range"),
-        (LEVELS * 1.0, None, "expected floating point in [0, 1], or value_range"),
     ],
 )
 def test_a_tensor_or_array_of_another_shape_or_range_is_refused(

@@ -127,7 +127,3 @@ def test_an_object_lands_in_the_patch_that_geometry_says(
 def test_an_impossible_geometry_is_refused(box: tuple[float, ...], input_size: tuple[int, int]) -> None:
     with pytest.raises(ConfigError, match=r"20×10 pixels|at least 1"):
         Geometry(20, 10, box, *input_size)
-
-
-def test_an_input_of_one_pixel_is_one() -> None:
-    assert Geometry(20, 10, (0, 0, 20, 10), 1, 1).patch_rectangle(0, 0, 1, 1) == (0, 0, 20, 10)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import pickle
 import sys
 from collections.abc import Callable
@@ -188,12 +187,6 @@ def test_a_colormap_of_matplotlibs_own_goes_in_as_an_object() -> None:
     assert heatmap.caption(JET).endswith("Colours of matplotlib's jet.") and "matplotlib" not in heatmap.caption()
     style = pickle.loads(pickle.dumps(Style(JET)))
     assert style == Style(JET) and style != Style(matplotlib.colormaps["hot"])
-
-
-def test_a_style_as_json_has_the_colours_of_an_object() -> None:
-    hot = matplotlib.colormaps["hot"]
-    assert json.dumps(Style(JET).to_json()) == json.dumps(Style(JET).to_json()) != json.dumps(Style(hot).to_json())
-    assert Style(JET).to_json()["colormap"]["name"] == "jet" and Style().to_json()["colormap"] == "inferno"
 
 
 # Own axes.

@@ -95,11 +95,6 @@ class Frame:
     ticks: int
     image: Image.Image
 
-    @property
-    def seconds(self) -> float:
-        """Time in seconds."""
-        return self.ticks / TICKS_PER_SECOND
-
 
 class Clip(Protocol):
     """A clip whose frames are read in order, by this process or by one with limits."""

@@ -39,7 +39,7 @@ class Panel:
     """
 
     size: tuple[int, int]
-    draw: Callable[[Axes], None]
+    draw: Callable[[Axes], object]
     colours: np.ndarray
     ends: tuple[str, str]
     caption: str

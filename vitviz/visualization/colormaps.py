@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 ColormapName = Literal["inferno", "viridis", "magma", "cividis", "gray", "turbo"]
 COLORMAPS: tuple[ColormapName, ...] = get_args(ColormapName)
 DEFAULT_COLORMAP: ColormapName = "inferno"
+MAX_COLOURS = 256
 # In place of the default for signed maps, whose zero has a colour of its own.
 DIVERGING_COLORMAP = "coolwarm"
 
@@ -42,17 +43,11 @@ def is_object(colormap: object) -> bool:
     return module is not None and isinstance(colormap, module.Colormap)
 
 
-def colours_at(positions: np.ndarray, colormap: Colormap) -> np.ndarray:
-    """The colours that matplotlib's own colormap gives to positions, clipped: ``"row column channel"``, uint8."""
-    colours: np.ndarray = colormap(positions.clip(0, 1))[..., :3] * 255
-    return colours.round().astype(np.uint8)
-
-
 def colour_table(colormap: str | Colormap) -> np.ndarray:
-    """The colormap's 256 colours, ``"value channel"``, float32 in [0, 255]."""
+    """The colormap's colours, at most 256, ``"value channel"``, float32 in [0, 255]."""
     # Imported here, so that computing maps does not wait for matplotlib.
     import matplotlib
 
     found = matplotlib.colormaps[colormap] if isinstance(colormap, str) else colormap
-    table: np.ndarray = found(np.linspace(0, 1, 256))[:, :3] * 255
+    table: np.ndarray = found(np.linspace(0, 1, min(found.N, MAX_COLOURS)))[:, :3] * 255
     return table.astype(np.float32)

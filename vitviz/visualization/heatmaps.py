@@ -121,7 +121,7 @@ class Style:
         raise MethodError(f"style: {describe(style)} found; expected a vitviz.Style or a colormap's name")
 
     def colours(self, signed: bool = False) -> np.ndarray:
-        """The colours of a map from its lowest value to its highest: ``"value channel"``, 256 of [0, 255]."""
+        """The colours of a map from its lowest value to its highest: ``"value channel"`` in [0, 255]."""
         is_default = signed and isinstance(self.colormap, str) and self.colormap == DEFAULT_COLORMAP
         return colour_table(DIVERGING_COLORMAP if is_default else self.colormap)
 
@@ -135,13 +135,6 @@ class Style:
         if isinstance(self.scale, FittedScale):
             return self.scale
         return fit(self.scale, maps, percentiles=self.percentiles, low=self.low, high=self.high, signed=signed)
-
-    def to_json(self) -> dict[str, Any]:
-        """The style as JSON, with the colours of a colormap that is an object."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        if isinstance(self.colormap, str):
-            return values
-        return {**values, "colormap": {"name": self.colormap.name, "colours": self.colours().round().tolist()}}
 
 
 def _unknown_argument(*_: Any, unknown: str, wrong_value: Any, **__: Any) -> str:

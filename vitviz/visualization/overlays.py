@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +12,6 @@ from vitviz.errors.arguments import pair_or_none
 from vitviz.errors.kinds import QueryError
 from vitviz.errors.messages import describe
 from vitviz.images.geometry import Geometry
-from vitviz.visualization.colormaps import colours_at
 
 if TYPE_CHECKING:
     from vitviz.visualization.heatmaps import Heatmap, Style
@@ -41,27 +38,23 @@ def pixels(heatmap: Heatmap, smooth: bool) -> np.ndarray:
 def overlay(heatmap: Heatmap, style: Style, mark: tuple[int, int] | None = None) -> Image.Image:
     """The image with the map's colours over it, as :meth:`vitviz.Heatmap.overlay`."""
     image, scale = drained(heatmap.image) if style.drain else heatmap.image, heatmap.scale(style)
-    palette, positions = style.colours(scale.signed).round().astype(np.uint8).tobytes(), scale.place(heatmap.values)
+    table = style.colours(scale.signed).round().astype(np.uint8)
     # Of what is in or out, nothing lies between.
     smooth = style.smooth and not bool(torch.isin(heatmap.values, torch.tensor([0.0, 1.0])).all())
-    # 256 equal steps, as matplotlib divides them.
-    steps = _at_pixels(heatmap, 256 * positions, smooth, lambda steps: steps.clip(0, 255).astype(np.uint8))
-    own = None
-    if not isinstance(style.colormap, str):
-        # Its borders may lie between those of 256 steps.
-        own = _at_pixels(heatmap, positions, smooth, partial(colours_at, colormap=style.colormap))
+    steps = _steps(heatmap, scale.place(heatmap.values), smooth, len(table))
     overlay = Image.new("RGB", image.size, None)
     for start in range(0, overlay.height, BAND_ROWS):
         box = (0, start, overlay.width, min(start + BAND_ROWS, overlay.height))
         # Pillow looks up and mixes bytes, which is faster than NumPy with wider numbers.
         levels = Image.fromarray(steps[start : start + BAND_ROWS])
-        if own is None:
-            colours = levels.copy()
-            colours.putpalette(palette)
-            colours = colours.convert("RGB")
+        colours = levels.copy()
+        colours.putpalette(table.tobytes())
+        below, above = image.crop(box), colours.convert("RGB")
+        if style.fade:
+            opacities = levels.point(_opacities(style, scale.signed, len(table)))
+            overlay.paste(Image.composite(above, below, opacities), box)
         else:
-            colours = Image.fromarray(own[start : start + BAND_ROWS])
-        overlay.paste(_blend(image.crop(box), colours, levels, style, scale.signed), box)
+            overlay.paste(Image.blend(below, above, style.opacity), box)
     dim_outside(image, heatmap.geometry, overlay)
     if style.grid:
         _draw_grid(heatmap, overlay)
@@ -106,20 +99,22 @@ def grid_lines(heatmap: Heatmap) -> list[tuple[tuple[float, float], tuple[float,
     return [((left, y), (right, y)) for y in down] + [((x, top), (x, bottom)) for x in across]
 
 
-def _at_pixels(
-    heatmap: Heatmap, patches: np.ndarray, smooth: bool, encode: Callable[[np.ndarray], np.ndarray]
-) -> np.ndarray:
-    """What ``encode`` makes of the number at every pixel, uint8; ``patches`` are the numbers, ``"row column"``."""
+def _steps(heatmap: Heatmap, positions: np.ndarray, smooth: bool, count: int) -> np.ndarray:
+    """The step at every pixel, uint8, of ``count`` equal ones, as matplotlib divides them.
+
+    ``positions`` are those of the patches, ``"row column"``.
+    """
     rows, columns = (np.nan_to_num(weights) for weights in _samplings(heatmap, smooth))
-    codes = encode(patches)
+    steps = count * positions
     if not smooth:
-        return codes.take(columns.argmax(1), 1).take(rows.argmax(1), 0)
-    across = patches.astype(np.float32) @ columns.T
-    result = np.empty((len(rows), len(columns), *codes.shape[2:]), np.uint8)
+        steps = steps.clip(0, count - 1).astype(np.uint8)
+        return steps.take(columns.argmax(1), 1).take(rows.argmax(1), 0)
+    across = steps.astype(np.float32) @ columns.T
+    result = np.empty((len(rows), len(columns)), np.uint8)
     for start in range(0, len(rows), BAND_ROWS):
         band = rows[start : start + BAND_ROWS]
         is_near = band.any(0)
-        result[start : start + BAND_ROWS] = encode(band[:, is_near] @ across[is_near])
+        result[start : start + BAND_ROWS] = (band[:, is_near] @ across[is_near]).clip(0, count - 1)
     return result
 
 
@@ -160,13 +155,13 @@ def _draw_mark(heatmap: Heatmap, overlay: Image.Image, mark: tuple[int, int]) ->
         draw.rectangle(box, outline=colour, width=stroke)
 
 
-def _blend(image: Image.Image, colours: Image.Image, steps: Image.Image, style: Style, signed: bool) -> Image.Image:
-    """Blend colours over an image; ``steps`` are their places on the scale, 0 to 255."""
-    if not style.fade:
-        return Image.blend(image, colours, style.opacity)
-    strengths = (abs(step - 127.5) / 127.5 if signed else step / 255 for step in range(256))
-    levels = [round(255 * style.opacity * strength**FADE_EXPONENT) for strength in strengths]
-    return Image.composite(colours, image, steps.point(levels))
+def _opacities(style: Style, signed: bool, count: int) -> list[int]:
+    """The opacity of each of ``count`` steps of a faded map, of 255; further ones are never asked for."""
+    highest = max(1, count - 1)
+    shares = np.arange(256).clip(0, highest) / highest
+    strengths = abs(2 * shares - 1) if signed else shares
+    levels: list[int] = (255 * style.opacity * strengths**FADE_EXPONENT).round().astype(int).tolist()
+    return levels
 
 
 def _pixels_between(pixels: int, start: float, end: float) -> tuple[int, int]:

@@ -26,8 +26,8 @@ POINTS_PER_INCH = 72
 BAR_GAP, BAR_HEIGHT = 0.03, 0.03
 
 
-def draw_map(axes: Axes, heatmap: Heatmap, style: Style, mark: tuple[int, int] | None) -> None:
-    """Draw a heatmap into axes, one unit for each of its pixels.
+def draw_map(axes: Axes, heatmap: Heatmap, style: Style, mark: tuple[int, int] | None) -> Figure:
+    """Draw a heatmap into axes, one unit for each of its pixels; returns their figure, also of those in a subfigure.
 
     Raises:
         QueryError: the map has no such patch.
@@ -39,7 +39,9 @@ def draw_map(axes: Axes, heatmap: Heatmap, style: Style, mark: tuple[int, int] |
     columns_px, rows_px = heatmap.image.size
     picture = overlay(heatmap, replace(style, grid=False))
     axes.imshow(picture, extent=(0, columns_px, rows_px, 0), interpolation="antialiased")
-    longest_side = POINTS_PER_INCH * max(axes.get_window_extent().size) / figure_of(axes).dpi
+    figure = axes.get_figure(root=True)
+    assert figure is not None, "axes are removed from their figure only after they were drawn into"
+    longest_side = POINTS_PER_INCH * max(axes.get_window_extent().size) / figure.dpi
     if style.grid:
         stroke, alpha = GRID_STROKE * longest_side, GRID_OPACITY / 255
         axes.add_collection(LineCollection(grid_lines(heatmap), colors="white", alpha=alpha, linewidths=stroke))
@@ -52,12 +54,6 @@ def draw_map(axes: Axes, heatmap: Heatmap, style: Style, mark: tuple[int, int] |
         axes.add_patch(patch)
     axes.set(xlim=(0, columns_px), ylim=(rows_px, 0))
     axes.axis("off")
-
-
-def figure_of(axes: Axes) -> Figure:
-    """The figure of axes, also of those in a subfigure."""
-    figure = axes.get_figure(root=True)
-    assert figure is not None, "axes are removed from their figure only after they were drawn into"
     return figure
 
 
@@ -67,11 +63,11 @@ def draw_into(axes: Axes, heatmap: Heatmap, style: Style, mark: tuple[int, int] 
     Raises:
         QueryError: the map has no such patch.
     """
-    draw_map(axes, heatmap, style, mark)
+    figure = draw_map(axes, heatmap, style, mark)
     scale = heatmap.scale(style)
     bar = axes.inset_axes((0, -BAR_GAP - BAR_HEIGHT, 1, BAR_HEIGHT))
     draw_bar(bar, style.colours(scale.signed))
     texts = end_texts(scale.ends, scale.beyond(heatmap.values))
     for x, side, text in zip((0, 1), ("left", "right"), texts, strict=True):
         bar.text(x, -0.3, text, ha=side, va="top", transform=bar.transAxes, fontsize=FONT_SIZE)
-    return figure_of(axes)
+    return figure
