@@ -32,7 +32,8 @@ from vitviz.weights.text_tower import TextTower
 pytestmark = pytest.mark.parity
 
 WORDS = "a cat"
-TEXTS = (WORDS, "the cat sat on a mat and on a hat and on a mat", "dog")
+TEXTS = (WORDS, "dog")
+LONG = "the cat sat on a mat and on a hat and on a mat " * 8
 SIZE = {"image_size": 32, "patch_size": 8}
 # Of CLIP-type models: no attention pooling, whatever a map is about.
 SERVING = [name for name in METHODS if name != "pooling_attention"]
@@ -80,6 +81,25 @@ def test_its_score_is_the_logit_of_the_package(made: tuple[Model, Scores], pictu
         expected = float(scores(analysis.prepared.pixels, text))
     assert found_logit(analysis, text) == pytest.approx(expected, rel=1e-4, abs=1e-4)
     assert text in model.text(text).name
+
+
+def test_a_text_that_is_not_read_to_its_end_is_refused(made: tuple[Model, Scores]) -> None:
+    with pytest.raises(MethodError, match=r"'the cat sat .*': of \d+ tokens, all that this model reads, or more"):
+        made[0].text(LONG)
+
+
+def test_a_text_against_another_is_the_difference_of_their_scores(clip: Model, picture: Image.Image) -> None:
+    analysis = vitviz.analyze(picture, clip)
+    first, second = clip.text("a cat"), clip.text("dog")
+    difference = vitviz.contrast(first, second)
+    assert difference.name == "the text “a cat” against the text “dog”" and "tensor" not in repr(difference)
+    output = analysis.network.output(analysis.prepared.pixels, "features")[0]
+    torch.testing.assert_close(difference.score(output), first.score(output) - second.score(output))
+    assert "against the text “dog”" in analysis.relevance(target=difference).description
+    with pytest.raises(MethodError, match="or two targets that read the same output"):
+        vitviz.contrast(first, "dog")
+    with pytest.raises(MethodError, match=r"expected a text or another picture in its place, as model\.text"):
+        analysis.relevance(target="a cat")
 
 
 def test_grad_cam_of_a_text_follows_the_gradient_of_the_package(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -19,9 +20,12 @@ from vitviz.models.probability import PROBABILITIES, class_probabilities
 MAXIMUM_MARGIN = 1e-6
 # Messages list all classes up to this many.
 MAX_LISTED_LABELS = 12
-# Text towers truncate shorter texts to the tokens that they read.
+# Of a text that reads as a sentence in captions.
 MAX_TEXT_CHARS = 1000
-NO_CLASSIFIER = "this model has no classifier, so no map can be about a class"
+NO_CLASSIFIER = (
+    "this model has no classifier, so no map can be about a class; expected a text or another picture in its place, as "
+    "model.text('a cat') or vitviz.likeness(analysis), --text or --like"
+)
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,7 @@ class LikenessScore:
         name: name of the target in messages.
     """
 
-    features: torch.Tensor
+    features: torch.Tensor = field(repr=False)
     name: str
 
     def __call__(self, output: torch.Tensor) -> torch.Tensor:
@@ -144,26 +148,36 @@ other target."""
 
 
 @named_arguments(MethodError)
-def contrast(first: int | str | None, second: int | str) -> ClassDifference:
-    """One class against another: what raises the first logit above the second, ``y_first - y_second``.
+def contrast(first: int | str | Target | None, second: int | str | Target) -> ClassDifference | Target:
+    """One class or target against another: what raises the first score above the second, ``y_first - y_second``.
 
     ``y`` are the logits; with a softmax, their difference is the logarithm of the ratio of the two probabilities. The
     map of a single class also shows what raises both. Prabhushankar et al. 2020, "Contrastive Explanations in Neural
     Networks", ask the same question, "why P, rather than Q".
 
     Args:
-        first: label or number; None for the most probable class.
-        second: label or number.
+        first: label or number; None for the most probable class; or a target, such as ``model.text("a cat")``.
+        second: label or number; a target if the first is one that reads the same output.
 
     Returns:
         A target for any model that has both classes, accepted by every function that takes one.
 
+    Raises:
+        MethodError: the second is missing, or only one of both is a target.
+
     >>> analysis.relevance(vitviz.contrast("cat", "dog")).description
     'Relevance for class cat against class dog as the CLS token sees it: layers 0 to 7'
     """
-    if second is None:
-        raise MethodError("second = None: expected a class by label or number; margin() takes the best of all others")
+    if isinstance(first, Target) and isinstance(second, Target) and first.reads == second.reads:
+        return Target(f"{first.name} against {second.name}", partial(_difference, first, second), first.reads)
+    if second is None or isinstance(first, Target) or isinstance(second, Target):
+        classes = "expected a class by label or number; margin() takes the best of all others"
+        raise MethodError(f"second = {describe(second)}: {classes}; or two targets that read the same output")
     return ClassDifference(first, second)
+
+
+def _difference(first: Target, second: Target, output: torch.Tensor) -> torch.Tensor:
+    return first.score(output) - second.score(output)
 
 
 @named_arguments(MethodError)

@@ -7,7 +7,7 @@ Radford et al. 2021, "Learning Transferable Visual Models From Natural Language 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 from vitviz.errors.kinds import MethodError
-from vitviz.errors.messages import describe
+from vitviz.errors.messages import describe, quote
 from vitviz.models.targets import MAX_TEXT_CHARS, Target
 
 NO_TOKENIZER = (
@@ -67,7 +67,7 @@ class TextScore:
         scale, bias: as in :class:`TextTower`.
     """
 
-    features: torch.Tensor
+    features: torch.Tensor = field(repr=False)
     scale: float
     bias: float
 
@@ -92,13 +92,21 @@ def _features(model: Any, tokenizer: Any, text: str) -> torch.Tensor:
     """The features of a text, ``"feature"``."""
     if tokenizer is None:
         raise MethodError(NO_TOKENIZER)
-    device, encode = model.logit_scale.device, getattr(model, "get_text_features", None)
-    with torch.no_grad():
-        if encode is None:
-            encoded: torch.Tensor = model.encode_text(tokenizer([text]).to(device))
-            return encoded[0]
+    # What follows a text shows whether all of it is read.
+    texts, device = [text, f"{text} a"], model.logit_scale.device
+    if hasattr(model, "get_text_features"):
         most = model.config.text_config.max_position_embeddings
-        tokens = tokenizer([text], padding="max_length", max_length=most, truncation=True, return_tensors="pt")
-        output = encode(**tokens.to(device))
+        tokens = tokenizer(texts, padding="max_length", max_length=most, truncation=True, return_tensors="pt")
+        ids, encode = tokens.input_ids, model.get_text_features
+        options = {name: each[:1].to(device) for name, each in tokens.items()}
+    else:
+        ids, encode = tokenizer(texts), model.encode_text
+        options = {"text": ids[:1].to(device)}
+    if torch.equal(*ids):
+        raise MethodError(
+            f"{quote(text)}: of {ids.shape[1]} tokens, all that this model reads, or more; expected fewer"
+        )
+    with torch.no_grad():
+        output = encode(**options)
     pooled: torch.Tensor = output if isinstance(output, torch.Tensor) else output.pooler_output
     return pooled[0]
