@@ -304,7 +304,7 @@ UNFIT: dict[str, tuple[str, Damage, str]] = {
     "a name of the hub": (TIMM, entries(architecture="hf-hub:owner/evil"), "timm: opening small: "),
     "fewer classes": (TIMM, entries(num_classes=2), "3 classes in model_args, 2 in the rest of config.json"),
     "an unknown argument": (TIMM, entries(model_args={"evil": 1}), "timm: opening small: .*evil"),
-    "no number": ("Swin", tensors(lambda state: state[NORM].fill_(float("nan"))), "differ by nan"),
+    "no number": ("Swin", tensors(lambda state: state[NORM].fill_(float("nan"))), "has NaN"),
     "a tensor less": ("Swin", tensors(lambda state: state.pop(NORM)), "transformers finds no 'swin.layernorm.weight'"),
     "no head": ("Swin", tensors(lambda state: state.pop("classifier.weight")), "finds no 'classifier.weight'"),
     "a tensor more": (

@@ -142,6 +142,20 @@ def test_what_the_output_reads_is_said(kind: type[OwnViT], said: list[str]) -> N
     assert [text[: len(start)] for text, start in zip(found, said, strict=True)] == said
 
 
+def test_a_head_of_zeros_reads_nothing_and_is_not_taken_for_one_that_leaves_out_a_layer() -> None:
+    module = OwnViT()
+    torch.nn.init.zeros_(module.classifier.weight)
+    said = "the output is the same for every picture, as that of a head whose weights are zero"
+    assert [each for each in load_own(module).assumptions if "the output" in each] == [said]
+
+
+def test_weights_that_are_not_numbers_are_named() -> None:
+    module = OwnViT()
+    torch.nn.init.constant_(module.classifier.weight, torch.nan)
+    with pytest.raises(ConfigError, match=r"OwnViT: its output has NaN: expected finite weights"):
+        load_own(module)
+
+
 def test_a_module_that_changes_its_input_opens_and_leaves_it_alone() -> None:
     module, pixels = InPlace(), torch.randn(1, 3, *SIZE)
     before = pixels.clone()

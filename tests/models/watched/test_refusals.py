@@ -66,12 +66,13 @@ class RelativeValues(OwnViT):
         return self.classifier((weights @ tokens + torch.einsum("bhqk,qkd->bhqd", weights, positions))[:, 0, 0])
 
 
+RANDOM = r"its pass on an image differs by \S+ when it is run again: expected a module that draws no random numbers"
 REFUSALS = {
     RelativeValues: "RelativeValues: layer 0: its attention weights make another product .*",
     TalkingHeads: "TalkingHeads: layer 0: the weights of a softmax among 25 tokens do not sum to 1 for each query .*",
     DropsPatches: "DropsPatches: attention among 20 tokens: fewer than the 24 patches of the picture; .*",
-    RandomFlip: r"RandomFlip: two forward passes on one image differ by \S+: expected a module without randomness",
-    Random: r"Random: two forward passes on one image differ by \S+: expected a module without randomness",
+    RandomFlip: rf"RandomFlip: {RANDOM}",
+    Random: rf"Random: {RANDOM}",
     Blind: "Blind: no attention was seen: .*",
 }
 

@@ -24,7 +24,7 @@ KINDS = (
     ("softmaxes|calls of attention were seen", "some layers by another kernel, or more than once"),
     ("patches of its own making|grid_thw", "takes patches of its own making: needs forward="),
     ("does not take an image", "takes something else than an image: needs forward="),
-    ("without randomness", "random when it is run"),
+    ("draws no random numbers", "random when it is run"),
     ("does not say|names \\d", "has to be told a size or its tokens"),
     ("the module returns", "returns no tensor that is known: needs forward="),
     ("not built", "its small configuration could not be made here"),

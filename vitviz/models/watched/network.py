@@ -90,7 +90,7 @@ class WatchedNetwork:
             depth=depth,
             heads=heads,
             head_width=verified.head_width,
-            width=heads * verified.head_width,
+            width=verified.width,
             pooling=UNKNOWN_POOLING if verified.pooling_call is None else ATTENTION_POOLING,
             parameters=sum(parameter.numel() for parameter in module.parameters()),
             bias_matrices=heads * depth if verified.has_bias else 0,

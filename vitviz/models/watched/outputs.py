@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from textwrap import shorten
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ FIELDS = (
     *("logits", "image_embeds", "pooler_output", "last_hidden_state"),
     *("predicted_depth", "heatmaps", "feature_maps"),
 )
-MAX_REASON_CHARS = 200
+MAX_REASON_CHARS = 300
 Forward = Callable[[nn.Module, torch.Tensor], Any]
 """Calls a module with pixels ``"batch channel height width"`` and returns its result."""
 
@@ -38,7 +39,7 @@ def module_errors(failure: str, error: type[VitvizError]) -> Iterator[None]:
     except Exception as cause:
         if is_out_of_memory(cause):
             raise
-        reason = f"{type(cause).__name__}: {' '.join(str(cause).split())[:MAX_REASON_CHARS]}"
+        reason = f"{type(cause).__name__}: {shorten(str(cause), MAX_REASON_CHARS, placeholder=' …')}"
         raise error(f"{failure}: {reason}") from None
 
 

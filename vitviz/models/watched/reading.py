@@ -38,7 +38,7 @@ def verify_reading(
 
     Returns:
         Whether it reads the token with the name ``"cls"``, and no other; and in words, whether it leaves out the last
-        layer, or reads several tokens together.
+        layer, reads several tokens together, or is the same for every picture.
 
     Raises:
         ConfigError: it reads other tokens than the one with the name ``"cls"``, and no patch.
@@ -55,6 +55,8 @@ def verify_reading(
         found = f"prefix={list(prefix)}: of these tokens, the output reads {' and '.join(map(repr, read))} alone"
         raise ConfigError(f"{found}; expected the name 'cls' for what it reads, such as prefix={expected}")
     if not has_patches and not read:
+        if torch.equal(_marked_output(_before_last_layer(-pixels, verified), verified, ()), reference):
+            return False, ("the output is the same for every picture, as that of a head whose weights are zero",)
         below = f"; end_layer={last - 1} ends maps of all layers below it" if last else ""
         return False, (f"the output does not read layer {last}, the last{below}",) * is_vector(reference)
     # Other calls of attention are named already.

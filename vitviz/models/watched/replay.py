@@ -80,6 +80,8 @@ class Replay:
         """
         finder = AttentionFinder()
         program, output = record(run, pixels, finder)
+        if bool(output.isnan().any()):
+            raise ConfigError("its output has NaN: expected finite weights")
         live = set(program.live)
         for number in sorted(live):
             check_kernel(program.steps[number])
@@ -107,7 +109,10 @@ class Replay:
                 "heads are about"
             )
         if not calls:
-            raise ConfigError("no attention was seen: the module has none, or a kernel or a sink that is not read")
+            raise ConfigError(
+                "no attention was seen: expected a softmax of products of queries and keys, whose weights meet values; "
+                "linear and sigmoid attention have none, and a kernel of its own, or a sink, is not read"
+            )
         known = {step for parts in calls for part in parts for step in (part.step, part.scores)}
         return replace(
             found, unknown=tuple(each for each in sorted(live - known) if _makes_pairs(program.steps[each], live))
@@ -226,5 +231,6 @@ def check_output(plain: torch.Tensor, watched: torch.Tensor) -> None:
     bound = TOLERANCES.get(plain.dtype, 1e-5) * max(1.0, float(precise(plain).abs().max()))
     if not difference <= bound:
         raise ConfigError(
-            f"two forward passes on one image differ by {difference:.2g}: expected a module without randomness"
+            f"its pass on an image differs by {difference:.2g} when it is run again: expected a module that draws no "
+            "random numbers"
         )

@@ -72,6 +72,12 @@ class VerifiedModule:
         return F.pad(tokens, (self.extra, 0)) if is_of_patches else self.sort(tokens, 1)
 
     @property
+    def width(self) -> int:
+        """Features of a token: those of the stream, or of all heads together if there is none."""
+        shape = self.stream and self.replay.program.steps[self.stream.start].shape
+        return shape[-1] if shape else self.heads * self.head_width
+
+    @property
     def is_padded(self) -> bool:
         """Whether windows reach beyond the picture, so that the layout begins with a token that stands for padding."""
         return any(places.is_padded for places in self.places)
