@@ -12,7 +12,7 @@ from torch import nn
 import vitviz
 from tests.support.makers import MakeModel
 from tests.support.modules import CLASSES, LABELS, OwnViT, load_own, picture
-from vitviz import Analysis, CheckpointError, ConfigError, MethodError
+from vitviz import Analysis, CheckpointError, MethodError
 from vitviz.evaluation.probes import PROBES, probe
 from vitviz.models.probability import PROBABILITIES
 from vitviz.weights.metadata.classes import read_probability
@@ -157,7 +157,7 @@ def test_a_single_output_has_a_sigmoid_which_is_assumed() -> None:
 
 
 def test_another_word_for_a_probability_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"probability 'softmaxx': expected .*; did you mean 'softmax'\?"):
+    with pytest.raises(CheckpointError, match=r"probability 'softmaxx': expected .*; did you mean 'softmax'\?"):
         load_own(OwnViT(), probability="softmaxx")
 
 

@@ -312,7 +312,7 @@ def test_a_torchvision_of_another_build_is_one_sentence(tmp_path: Path, monkeypa
     assert str(found.value) == (
         "timm: opening vit_tiny_patch16_224: RuntimeError: operator torchvision::nms does not exist; where torchvision "
         "was built for another torch, both from one index of packages fit: "
-        "pip install --force-reinstall torch torchvision"
+        "pip uninstall torch torchvision, then pip install torch torchvision"
     )
 
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from torch import nn
 from vitviz.errors.extras import needs
 from vitviz.errors.kinds import CheckpointError, VitvizError
 from vitviz.errors.messages import did_you_mean, listing, quote
+from vitviz.models.watched.outputs import MAX_REASON_CHARS
 from vitviz.weights.formats.tensors import WeightFile
 from vitviz.weights.metadata.beside import Beside, read_json
 from vitviz.weights.metadata.stated_preprocessing import OF_TIMM
@@ -30,7 +32,7 @@ LOCAL = {"local_files_only": True, "trust_remote_code": False}
 # torchvision's operators load beside the torch alone for which they were built.
 MISFIT = (
     "; where torchvision was built for another torch, both from one index of packages fit: "
-    "pip install --force-reinstall torch torchvision"
+    "pip uninstall torch torchvision, then pip install torch torchvision"
 )
 
 
@@ -118,7 +120,8 @@ def building(package: str, purpose: str) -> Iterator[None]:
         first, *more = str(error).strip().splitlines() or [""]
         message = f"{first} {more[0].strip()}" if more and first.endswith(":") else first
         hint = MISFIT * ("torchvision" in message)
-        raise CheckpointError(f"{package}: {purpose}: {type(error).__name__}: {quote(message)[1:-1]}{hint}") from None
+        reason = shorten(message, MAX_REASON_CHARS, placeholder=" …")
+        raise CheckpointError(f"{package}: {purpose}: {type(error).__name__}: {reason}{hint}") from None
 
 
 def _of_timm(name: str, file: WeightFile | None = None) -> Built:

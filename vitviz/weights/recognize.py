@@ -235,7 +235,7 @@ def _refusal(file: WeightFile) -> str:
         if len(lacking) == 1 and len(signature) > 2:
             others += f", and of the layout {family.name!r} there is no {quote(lacking[0])}"
     what = f"the keys of {kind}" if kind else others
-    by_timm = f"architecture={name!r} (timm's own name of it, and timm opens it), or " if name else ""
+    by_timm = f"architecture={name!r}, if that is what timm calls it, or " if name else ""
     lines = (
         f"module = …, as it was built; module.load_state_dict(torch.load({file.name!r})); "
         "vitviz.load(module.eval(), preprocessing=…), with what prepares its pictures"

@@ -37,7 +37,7 @@ from vitviz.weights.modules.missing import (
     prefix_question,
 )
 from vitviz.weights.modules.outputs import choose_output, module_probability
-from vitviz.weights.modules.preparation import QUESTION, module_preprocessing, read_function
+from vitviz.weights.modules.preparation import module_preprocessing, normalisation_question, read_function
 from vitviz.weights.modules.sizes import (
     describe_overlap,
     find_channels,
@@ -179,7 +179,7 @@ def _load(
         missing["prefix"] = prefix_question(extra)
     prepare = partial(module_preprocessing, module, preprocessing, normalisation)
     if (preparation := prepare(full or size, patches[0], channels)) is None:
-        missing["normalisation"] = QUESTION
+        missing["normalisation"] = normalisation_question(module)
     if missing or labelling is None or tokens is None or preparation is None:
         raise not_stated(name, stated, missing)
     class_names, label_source, labels_assumed = labelling

@@ -26,7 +26,8 @@ EXPECTED = (
 )
 # What a user may state of a module, but not of a checkpoint.
 OF_MODULES = f"; or {EXPECTED.removeprefix('expected ')}"
-QUESTION: Question = (f"{choices(NORMALISATIONS)}, with a centred crop{OF_MODULES}", "'imagenet'")
+# The normalisation of networks with such a part in the name of their class.
+OF_CLASSES = {"siglip": "half", "clip": "clip", "": "imagenet"}
 # Sources of configurations that timm read from a file.
 TIMM_FILES = ("hf-hub", "local-dir")
 # Entries of timm's data_config, and of the pretrained_cfg that it is made of.
@@ -79,6 +80,12 @@ def module_preprocessing(
         mean, std = (values[:channels] for values in NORMALISATIONS[normalisation])
         return Preprocessing(*size, mean, std), f"normalisation {normalisation!r}, by a centred crop", False
     return None
+
+
+def normalisation_question(module: nn.Module) -> Question:
+    """Of a module that states no preprocessing."""
+    usual = next(each for part, each in OF_CLASSES.items() if part in type(module).__name__.lower())
+    return f"{choices(NORMALISATIONS)}, with a centred crop{OF_MODULES}", repr(usual)
 
 
 def _rule_of_module(module: nn.Module, channels: int) -> PreprocessingRule | None:
