@@ -64,7 +64,7 @@ def test_features_of_a_folder_are_rows_in_half_precision(
     assert main([*words, "-o", str(tmp_path / "features.parquet")]) == 0
     assert main([*words, "-o", str(tmp_path / "means"), "--of", "keys", "--mean"]) == 0
     for folder, of in (("features.parquet", "tokens"), ("means", "keys")):
-        table = parquet.read_table(tmp_path / folder / "parts")
+        table = parquet.read_table(tmp_path / folder)
         assert str(table.schema.field("features").type) == "list<element: halffloat>"
         assert table.schema.field("features").metadata[b"layer"] == b"3"
         for row in table.to_pylist():
@@ -78,7 +78,7 @@ def test_features_of_a_folder_are_rows_in_half_precision(
     assert main([*words, "-o", str(tmp_path / "means"), "--of", "keys", "--mean"]) == 0
     assert (
         capsys.readouterr().out.startswith("1 picture analysed")
-        and len(parquet.read_table(tmp_path / "means/parts")) == 3
+        and len(parquet.read_table(tmp_path / "means")) == 3
     )
     assert main([*words, "-o", str(tmp_path / "means"), "--of", "values", "--mean"]) == 2
     assert "holds the results of another request, with other 'features'" in capsys.readouterr().err

@@ -195,10 +195,10 @@ def test_what_there_is_no_atlas_of_is_one_sentence(
     with monkeypatch.context() as patched:
         patched.setitem(sys.modules, "duckdb", None)
         check_refusals(ConfigError, {r".*pip install 'duckdb>=1.1'": lambda: read_atlas(results)})
-    run = json.loads((results / "run.json").read_text())
-    (results / "run.json").write_text(json.dumps({**run, "schema": 99}))
+    run = json.loads((results / "_run.json").read_text())
+    (results / "_run.json").write_text(json.dumps({**run, "schema": 99}))
     check_refusals(ConfigError, {".*rows of schema 99; this version reads 6": lambda: read_atlas(results)})
-    (results / "run.json").write_text(json.dumps(run))
+    (results / "_run.json").write_text(json.dumps(run))
     min((results / "parts").iterdir()).write_bytes(b"damaged")
     check_refusals(DataError, {r".*part-000000\.parquet: damaged": lambda: read_atlas(results)})
 

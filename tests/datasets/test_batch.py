@@ -263,7 +263,7 @@ def test_a_folder_of_something_else_is_left_alone(
     (output / "parts" / "part-000000.parquet").write_bytes(b"damaged")
     damaged = r".*part-000000\.parquet: damaged .*; remove it to have its pictures again"
     check_refusals(ConfigError, {damaged: again(asked(model))})
-    (output / "run.json").write_text("{")
+    (output / "_run.json").write_text("{")
     check_refusals(ConfigError, {".*no results of a batch there": again(asked(model))})
 
 

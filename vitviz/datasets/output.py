@@ -21,7 +21,8 @@ try:
 except ImportError:
     fcntl = None  # type: ignore[assignment]
 
-REQUEST_FILE, PARTS_FOLDER, LOCK_FILE = "run.json", "parts", ".lock"
+# Readers of Parquet pass over names with a mark in front, so that they take the folder for one table.
+REQUEST_FILE, PARTS_FOLDER, LOCK_FILE = "_run.json", "parts", ".lock"
 ROWS_AT_A_TIME = 64
 COMPRESSION = "zstd"
 
