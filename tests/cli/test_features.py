@@ -76,10 +76,7 @@ def test_features_of_a_folder_are_rows_in_half_precision(
     shutil.copy(ASSETS / "flower.jpg", tmp_path / "photos")
     capsys.readouterr()
     assert main([*words, "-o", str(tmp_path / "means"), "--of", "keys", "--mean"]) == 0
-    assert (
-        capsys.readouterr().out.startswith("1 picture analysed")
-        and len(parquet.read_table(tmp_path / "means")) == 3
-    )
+    assert capsys.readouterr().out.startswith("1 picture analysed") and len(parquet.read_table(tmp_path / "means")) == 3
     assert main([*words, "-o", str(tmp_path / "means"), "--of", "values", "--mean"]) == 2
     assert "holds the results of another request, with other 'features'" in capsys.readouterr().err
 

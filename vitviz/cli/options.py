@@ -112,7 +112,8 @@ RESOLUTION = option(
     type="int",
     default=None,
     metavar="PIXELS",
-    help="shorter side of the model's input, a multiple of the patch (default: the trained one)",
+    help="shorter side of the model's input, a multiple of the patch (default: the trained one); of the same area in "
+    "another shape for --fit native",
 )
 MOST_BYTES = option(
     "--max-bytes",

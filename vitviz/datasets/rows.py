@@ -165,8 +165,10 @@ def columns_of(
         vectors = (features.tokens[features.kept].mean(0) if request.features.mean else features.values).half()
         if not vectors.isfinite().all():
             raise MethodError(f"{features.description}: beyond 65,504, which half precision ends at; try another layer")
-        flat = "flat, the last axis fastest: the patches' row and column"
-        about = {"quantity": features.description, "meaning": "their mean" if request.features.mean else flat}
+        about = {
+            "quantity": features.description,
+            "meaning": "their mean" if request.features.mean else "flat, the last axis fastest: row, column, feature",
+        }
         columns.append(("features", "[halffloat]", {**about, "layer": features.layer}, vectors.numpy().ravel()))
         columns.append(("features.shape", "[int32]", "size along each axis", list(vectors.shape)))
     for findings in result.probes:

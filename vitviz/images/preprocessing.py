@@ -201,7 +201,8 @@ class Preprocessing:
 
         Args:
             resolution: pixels of the shorter side, a multiple of the patch or the present one. The other side is in
-                proportion to the trained one, rounded to the nearest multiple of the patch.
+                proportion to the trained one, rounded to the nearest multiple of the patch; ``"native"`` keeps the
+                area of these sides.
             patch_height, patch_width: of the model, in pixels.
 
         Raises:
