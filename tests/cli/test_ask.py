@@ -94,7 +94,7 @@ def test_the_box_is_that_of_the_maps_and_an_answer_without_words_is_said(
     with Image.open(PICTURE) as picture:
         assert json.loads(capsys.readouterr().out)["box"] == [0, 0, *picture.size]
     assert main([*ASK, *options, "--text", "</s>", "-o", str(tmp_path / "words.png")]) == 2
-    assert "'</s>': the answer has no words" in capsys.readouterr().err
+    assert "the answer has no words" in capsys.readouterr().err
 
 
 def test_a_folder_that_transformers_does_not_open_is_one_sentence(
@@ -102,3 +102,16 @@ def test_a_folder_that_transformers_does_not_open_is_one_sentence(
 ) -> None:
     assert main([*ASK, "--model", str(tmp_path)]) == 2
     assert "transformers does not open it" in capsys.readouterr().err
+    make("llava")[0].config.text_config.save_pretrained(tmp_path)
+    assert main([*ASK, "--model", str(tmp_path)]) == 2
+    assert ": the model takes no pictures, or writes nothing; expected one of" in capsys.readouterr().err
+    make("llava")[0].config.save_pretrained(tmp_path)
+    assert main([*ASK, "--model", str(tmp_path)]) == 2
+    message = capsys.readouterr().err
+    assert ": processor: what prepares pictures and texts does not open: OSError" in message
+    assert message.endswith(" …\n")
+
+
+def test_a_number_of_tokens_is_refused_by_the_name_of_the_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*ASK, "--model", "none", "--tokens", "0"]) == 2
+    assert capsys.readouterr().err == "vitviz: --tokens 0: expected a whole number of at least 1\n"

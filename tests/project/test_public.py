@@ -301,6 +301,7 @@ def test_a_package_that_does_not_load_says_why(cause: Exception | None) -> None:
         raise ModuleNotFoundError("Could not import module 'AutoProcessor'") from cause
     reason = f"{type(cause).__name__}: '{cause}'" if cause else 'ModuleNotFoundError: "Could not import'
     assert str(found.value).startswith(f"vitviz ask: a package that is installed does not load: {reason}")
+    assert str(found.value).endswith("; expected the torchvision that fits your torch") == bool(cause)
 
 
 def test_a_torchvision_of_another_build_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

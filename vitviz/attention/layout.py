@@ -34,9 +34,10 @@ def index_from_end(kind: str, number: int, count: int, has: str = "this model ha
     """
     index = integer_or_none(number)
     if index is None or not -count <= index < count:
-        legal = f"{has} {kind}s 0 to {count - 1} (or -{count} to -1 from the end)"
+        several = f"{kind}s 0 to {count - 1} (or -{count} to -1 from the end)"
+        legal = {0: f"no {kind}s", 1: f"{kind} 0 alone"}.get(count, several)
         expected = "expected a whole number; " if index is None else ""
-        raise QueryError(f"{kind} {describe(number)}: {expected}{legal}")
+        raise QueryError(f"{kind} {describe(number)}: {expected}{has} {legal}")
     return index % count
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from PIL import Image
 
 from vitviz.cli.output import check_output, note, print_json, show
+from vitviz.errors.arguments import integer
 from vitviz.errors.extras import optional
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.errors.number_text import percent
@@ -42,7 +43,8 @@ def run(
     """
     if output is not None:
         check_output(output, image)
-    answer = ask(image, question, _opened(model, device, precision), text=text, max_new_tokens=tokens)
+    limit = integer("tokens", tokens, 1, MethodError)
+    answer = ask(image, question, _opened(model, device, precision), text=text, max_new_tokens=limit)
     words = answer.words[: None if json else MAX_PANELS]
     maps = [getattr(answer, map)(word) for word in words] if output is not None or json else []
     if json:
@@ -53,15 +55,13 @@ def run(
         box = maps[0].geometry.box if maps else None
         print_json({"image": image, "model": model, "text": answer.text, "box": box, "words": records})
     else:
-        show(answer.text)
-        show("\n".join(f"  {word.text:<20} {percent(word.probability)}" for word in answer.words))
+        show("\n".join([answer.text, *(f"  {word.text:<20} {percent(word.probability)}" for word in answer.words)]))
     if output is not None:
         if not words:
-            raise MethodError(f"{answer.text!r}: the answer has no words, so that {output} would be empty")
-        names = [f"{word.text} ({percent(word.probability)})" for word in words[:MAX_PANELS]]
+            raise MethodError(f"the answer has no words, so that {output} would be empty")
+        maps, names = maps[:MAX_PANELS], [f"{word.text} ({percent(word.probability)})" for word in words[:MAX_PANELS]]
         part = f": {len(names)} of {len(answer.words)} words" if len(names) < len(answer.words) else ""
-        names[-1] += part
-        panels = figure(maps[:MAX_PANELS], one_scale(maps[:MAX_PANELS]), names=names)
+        panels = figure(maps, one_scale(maps), names=[*names[:-1], names[-1] + part])
         save_as(output, lambda: Image.open(BytesIO(png(panels))).convert("RGB"), lambda: panels)
         note(f"written to {output}{part}")
 
@@ -69,7 +69,18 @@ def run(
 def _opened(folder: str, device: str, precision: str | None) -> LanguageModel:
     """The model in a folder of transformers, from safetensors, without code of its own."""
     with optional("vitviz ask"):
-        from transformers import AutoModelForImageTextToText, AutoProcessor
+        from transformers import (
+            MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+            AutoConfig,
+            AutoModelForImageTextToText,
+            AutoProcessor,
+        )
     with module_errors(f"{folder}: transformers does not open it", ConfigError):
+        if type(AutoConfig.from_pretrained(folder)) not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
+            raise ConfigError(
+                f"{folder}: the model takes no pictures, or writes nothing; expected one of AutoModelForImageTextToText"
+            )
+        with module_errors(f"{folder}: processor: what prepares pictures and texts does not open", ConfigError):
+            processor = AutoProcessor.from_pretrained(folder)
         module = AutoModelForImageTextToText.from_pretrained(folder, use_safetensors=True, dtype=precision or "auto")
-        return load(module.eval().to(device), processor=AutoProcessor.from_pretrained(folder))
+        return load(module.eval().to(device), processor=processor)

@@ -55,4 +55,5 @@ def optional(feature: str = "this") -> Iterator[None]:
         # transformers names no module, and has the reason as the cause.
         cause = error.__cause__ or error
         reason = f"{type(cause).__name__}: {quote(str(cause))}"
-        raise ConfigError(f"{feature}: a package that is installed does not load: {reason}") from None
+        remedy = "; expected the torchvision that fits your torch" if "torchvision" in reason else ""
+        raise ConfigError(f"{feature}: a package that is installed does not load: {reason}{remedy}") from None

@@ -27,7 +27,7 @@ from vitviz.language.passes import flow
 from vitviz.language.prompts import Prompt
 from vitviz.language.reading import Reading, rank_heads
 from vitviz.language.record import Layer, Recorder
-from vitviz.language.text import Token, Word, find_word, token_text
+from vitviz.language.text import Token, Word, find_word, special_ids, token_text
 from vitviz.models.watched.replay import TOLERANCES
 from vitviz.models.watched.state import dtype_of
 from vitviz.progress import progress_bar
@@ -76,8 +76,9 @@ class Answer(AttributeAdvice):
 
     @property
     def text(self) -> str:
-        """All that was written, special tokens included."""
-        return "".join(token.text for token in self.tokens).strip()
+        """All that was written, without special tokens."""
+        special = special_ids(self.prompt.model.tokenizer)
+        return "".join(token.text for token in self.tokens if token.number not in special).strip()
 
     def __repr__(self) -> str:
         return f"Answer({self.text!r}, {len(self.words)} words, {len(self.layers)} layers that read the picture)"

@@ -46,7 +46,13 @@ class Prompt:
         has_template = getattr(processor, "chat_template", None) is not None
         names = [getattr(processor, name, None) for name in ("boi_token", "image_token")]
         marks = [name for name in names if isinstance(name, str)]
+        # A network that only describes has no text in which a token stands for the picture.
+        reads_text = has_template or hasattr(getattr(model.module, "config", None), "image_token_id")
+        if (question in ("", []) and reads_text) or (isinstance(question, str) and question.isspace()):
+            raise MethodError(f"question {describe(question)}: expected a text that is not empty")
         if isinstance(question, str):
+            if question and model.tokenizer is not None:
+                model.ids(question, "question")
             # A question that has what stands for the picture is a prompt already.
             if any(mark in question for mark in marks):
                 return cls(*fields, question)
@@ -62,9 +68,7 @@ class Prompt:
             question = [{"role": "user", "content": parts}]
         if not isinstance(question, Sequence) or not all(isinstance(each, Mapping) for each in question):
             raise MethodError(f"question {describe(question)}: expected a text, or messages with 'role' and 'content'")
-        if not has_template:
-            raise MethodError(f"messages: {model.name}'s processor has no chat template; expected a question as a text")
-        with module_errors(f"question: the chat template of {model.name} refuses it", MethodError):
+        with module_errors(f"question: {model.name} has no chat template that takes its messages", MethodError):
             return cls(*fields, processor.apply_chat_template(list(question), add_generation_prompt=True))
 
     def inputs(self, pictures: Sequence[Image.Image] | None = None) -> dict[str, Any]:

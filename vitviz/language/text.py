@@ -13,7 +13,7 @@ import torch
 from vitviz.attention.layout import index_from_end
 from vitviz.errors.arguments import integer_or_none
 from vitviz.errors.kinds import QueryError
-from vitviz.errors.messages import describe, did_you_mean, several
+from vitviz.errors.messages import describe, did_you_mean, listing
 
 ALTERNATIVES = 5
 MARKS = ".,;:!?\"'"
@@ -74,7 +74,7 @@ def words_of(tokens: Sequence[Token], tokenizer: Any) -> tuple[Word, ...]:
 
     Each begins with a space, or after one. Of scripts that are written without spaces, each token is a word.
     """
-    special = set(getattr(tokenizer, "all_special_ids", ()))
+    special = special_ids(tokenizer)
     groups: list[list[int]] = []
     before, pending = " ", list[int]()
     for step, token in enumerate(tokens):
@@ -96,6 +96,12 @@ def words_of(tokens: Sequence[Token], tokenizer: Any) -> tuple[Word, ...]:
         )
         for group in groups
     )
+
+
+def special_ids(tokenizer: Any) -> set[int]:
+    """Numbers of the tokens that are no text, such as the end of a turn; those that a model adds have no name."""
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    return {*getattr(tokenizer, "all_special_ids", ()), *(number for number in added if added[number].special)}
 
 
 def _is_between_words(before: str, after: str) -> bool:
@@ -126,7 +132,7 @@ def find_word(words: Sequence[Word], word: Any) -> Word:
     reason = (
         f"is written {len(found)} times; expected one of the words {found}"
         if found
-        else f"expected a place, or one of {several(legal, 20)}{did_you_mean(word, legal)}"
+        else f"expected a place, or one of {listing(legal, 20)}{did_you_mean(word, legal)}"
     )
     raise QueryError(f"word {describe(word)}: {reason}")
 

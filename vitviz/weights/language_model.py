@@ -70,12 +70,18 @@ class LanguageModel(AttributeAdvice):
         return cls(module_name(module), module, processor, tokenizer)
 
     def ids(self, text: str, name: str = "text") -> tuple[int, ...]:
-        """Numbers of the tokens of a text that it is to write; ``name`` is that of the argument.
+        """Numbers of the tokens of a text; ``name`` is that of the argument.
 
         Raises:
-            MethodError: its tokenizer is not known, or the text is none or empty.
+            MethodError: its tokenizer is not known, or the text is none, empty or not in its vocabulary.
         """
         if self.tokenizer is None or not isinstance(text, str) or not text.strip():
             expected = "load(…, tokenizer=tokenizer)" if self.tokenizer is None else "a text that is not empty"
             raise MethodError(f"{name} {describe(text)}: expected {expected}")
-        return tuple(self.tokenizer.encode(text, add_special_tokens=False))
+        numbers = tuple(self.tokenizer.encode(text, add_special_tokens=False))
+        if getattr(self.tokenizer, "unk_token_id", None) in numbers and self.tokenizer.unk_token not in text:
+            raise MethodError(
+                f"{name} {describe(text)}: {self.name} reads it as {describe(self.tokenizer.decode(list(numbers)))}; "
+                "expected words of its vocabulary"
+            )
+        return numbers
