@@ -23,6 +23,7 @@ from tests.support.comparison import closeness
 from vitviz import Answer, ConfigError, ImageError, MethodError, QueryError
 from vitviz.errors.number_text import percent
 from vitviz.language import answers
+from vitviz.language.generation import generate
 from vitviz.language.notebook import one_scale
 from vitviz.language.passes import KeptCalls
 from vitviz.language.reading import rank_heads
@@ -325,6 +326,24 @@ def test_a_map_of_hiding_has_the_bits_that_each_square_takes(made: Any, answer: 
     assert abs(float(found.values[0, 1])) > 1e-4
     with pytest.raises(MethodError, match="squares = 0: expected"):
         answer.hiding("cat", squares=0)
+
+
+def test_what_is_hidden_is_written_again_up_to_the_word_and_serves_the_words_before(
+    answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh, lengths = replace(answer), list[int]()
+
+    def counted(prompt: Any, inputs: Any, limit: int, ids: list[int]) -> Any:
+        lengths.append(len(ids))
+        return generate(prompt, inputs, limit, ids)
+
+    monkeypatch.setattr(answers, "generate", counted)
+    later, earlier = fresh.hiding("is", squares=2), fresh.hiding("cat", squares=2)
+    # Of the whole picture and of two squares.
+    assert lengths == [3] * 3
+    assert fresh.hiding(3, squares=2).shape == earlier.shape and lengths == [3] * 3 + [4] * 3
+    close(later.values, answer.hiding("is", squares=2).values)
+    close(earlier.values, answer.hiding("cat", squares=2).values)
 
 
 def test_a_second_pass_that_computes_other_numbers_is_refused(answer: Answer) -> None:

@@ -46,7 +46,8 @@ def run(
     limit = integer("tokens", tokens, 1, MethodError)
     answer = ask(image, question, _opened(model, device, precision), text=text, max_new_tokens=limit)
     words = answer.words[: None if json else MAX_PANELS]
-    maps = [getattr(answer, map)(word) for word in words] if output is not None or json else []
+    # What is hidden for the last word serves all words before it.
+    maps = [getattr(answer, map)(word) for word in reversed(words)][::-1] if output is not None or json else []
     if json:
         records = [
             {**vars(word), "description": found.description, "values": found.values}

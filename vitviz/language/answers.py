@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import product
 from typing import Any, Literal, overload
 
@@ -68,6 +68,8 @@ class Answer(AttributeAdvice):
     words: tuple[Word, ...] = field(repr=False)
     recorder: Recorder = field(repr=False)
     grids: tuple[PictureGrid, ...] = field(repr=False)
+    _hidden: dict[Any, torch.Tensor] = field(default_factory=dict, init=False, repr=False)
+    """What :meth:`_without` has measured."""
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -175,7 +177,9 @@ class Answer(AttributeAdvice):
             )
         layer = self._layer(layer)
         heads = (
-            slice(None) if head is None else [index_from_end("head", head, self.layers[layer].heads, "this layer has")]
+            slice(None)
+            if head is None
+            else [index_from_end("head", head, len(self.layers[layer].weights(0)), "this layer has")]
         )
         which = f"layer {layer}, " + ("mean of all heads" if isinstance(heads, slice) else f"head {heads[0]}") + why
         cells = grid.cells(self.weights(word, layer)[heads].mean(0))
@@ -284,8 +288,8 @@ class Answer(AttributeAdvice):
         Args:
             word: its place, its text, or itself.
             patches: ``(row, column)`` of the cells of the picture's other maps, to hide at once.
-            squares: along the picture's longer side, each of which is hidden in turn: a pass for each, which serves
-                all words.
+            squares: along the picture's longer side, each of which is hidden in turn. For each, and for the whole
+                picture, the text is written again up to the word; this serves the words before it, too.
             picture: of several, from 0.
 
         Returns:
@@ -298,35 +302,33 @@ class Answer(AttributeAdvice):
         """
         found, number = self._word(word), self._picture(picture)
         grid, steps = self.grids[number].geometry, list(found.steps)
-        whole = self._without(number, grid, ())
+        whole = self._without(number, grid, (), steps[-1])
         self._check(found, whole)
         if patches is not None:
             hidden = tuple(pairs("patches", patches, "row and column", QueryError))
-            return float(self._without(number, grid, hidden)[0, steps].sum().exp())
+            return float(self._without(number, grid, hidden, steps[-1])[0, steps].sum().exp())
         image, count = self.prompt.pictures[number], integer("squares", squares, 1, MethodError)
         rows, columns = (max(1, round(count * side / max(image.size))) for side in reversed(image.size))
         _, geometry = whole_picture(image, (rows, columns))
         cells = progress_bar("hiding squares", [*product(range(rows), range(columns))])
-        falls = [whole[0] - self._without(number, geometry, (cell,))[0] for cell in cells]
-        bits = torch.stack(falls)[:, steps].sum(1).unflatten(0, (rows, columns)) / math.log(2)
+        falls = [(whole - self._without(number, geometry, (cell,), steps[-1]))[0, steps].sum() for cell in cells]
+        bits = torch.stack(falls).unflatten(0, (rows, columns)) / math.log(2)
         text = (
             f"Hiding each of {rows} × {columns} squares: bits by which {found.text!r} becomes less probable; values "
             "below 0 are of squares without which it is likelier"
         )
         return Heatmap(TokenMap(bits, {}, "bits", text, (-math.inf, math.inf), signed=True), image, geometry)
 
-    @cached_property
-    def _without(self) -> Callable[..., torch.Tensor]:
-        """What the network says of its tokens without cells of a grid on a picture, as :meth:`_likely`; kept."""
-
-        @cache
-        def measure(picture: int, geometry: Geometry, cells: tuple[tuple[int, int], ...]) -> torch.Tensor:
+    def _without(self, picture: int, geometry: Geometry, cells: tuple[tuple[int, int], ...], last: int) -> torch.Tensor:
+        """What the network says without cells of a grid on a picture, up to a step: as :meth:`_likely`."""
+        found = self._hidden.get((picture, geometry, cells), torch.zeros(2, 0))
+        if found.shape[1] <= last:
             pictures = list(self.prompt.pictures)
             pictures[picture] = painted(pictures[picture], geometry, cells)
-            ids = [token.number for token in self.tokens]
-            return self._likely(generate(self.prompt, self.prompt.inputs(pictures), 0, ids)[1])
-
-        return measure
+            ids = [token.number for token in self.tokens[: last + 1]]
+            found = self._likely(generate(self.prompt, self.prompt.inputs(pictures), 0, ids)[1])
+            self._hidden[picture, geometry, cells] = found
+        return found[:, : last + 1]
 
     def _likely(self, logits: torch.Tensor) -> torch.Tensor:
         """``"2 step"``: the logarithm of each token's probability, and the largest logit."""

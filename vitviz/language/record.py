@@ -58,10 +58,6 @@ class Layer:
     _groups: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
     _scale: float = 1.0
 
-    @property
-    def heads(self) -> int:
-        return len(self._rows[0])
-
     def add(self, step: int, call: AttentionCall) -> None:
         """Keep the query of one token, and the keys in place of those of the step before."""
         check_call(call)
