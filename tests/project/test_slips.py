@@ -125,6 +125,7 @@ ATTRIBUTES = [
     ("vitviz.laod(photo)", "module 'vitviz' has no attribute 'laod'; did you mean 'load'?"),
     ("vitviz._secret", "module 'vitviz' has no attribute '_secret'"),
     ("vitviz.analyse(photo, model)", "; did you mean 'analyze'?"),
+    ("vitviz.METHODS.gradcam", "; did you mean METHODS['grad_cam']?"),
     ("analysis.layer_index(0)", ": expected analysis.trace.layer_index(-1)"),
     ("analysis.matrix", ": expected analysis.trace.weights(-1)"),
     ("analysis.trace.matrix(0)", ": expected trace.weights(-1)"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from inspect import signature
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attention.token_map import TokenMap
@@ -37,7 +37,7 @@ from vitviz.attribution.rollout import rollout
 from vitviz.attribution.values import value_attention
 from vitviz.errors.arguments import checked_parameters, word
 from vitviz.errors.extras import needs
-from vitviz.errors.messages import choices, did_you_mean
+from vitviz.errors.messages import choices, did_you_mean, nearest
 from vitviz.errors.tables import html_table, text_table
 from vitviz.models.given import NO_NETWORK, GivenConfig
 from vitviz.models.network import NetworkConfig
@@ -145,6 +145,12 @@ class MethodTable(dict[MethodName, Method]):
 
     def __missing__(self, name: str) -> Method:
         raise KeyError(f"no method {name!r}: expected {choices(self)}{did_you_mean(name, self)}")
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            code = f"; did you mean METHODS[{nearest(name, self)!r}]?" if nearest(name, self) else ""
+            raise AttributeError(f"METHODS has no attribute {name!r}{code}", name=name, obj=None)
 
     def __repr__(self) -> str:
         return text_table(row[:3] for row in self._rows())
