@@ -55,21 +55,22 @@ def test_all_words_are_in_json_and_the_picture_says_how_many_it_shows(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(asking, "MAX_PANELS", 2)
-    names = list[str]()
+    titles = list[str]()
 
-    def figure(maps: Any, style: Any, names_given: Any = names, *, names: Any) -> Any:
-        names_given.extend(names)
+    def figure(maps: Any, style: Any, *, names: Any, title: str) -> Any:
+        assert len(names) == 2
+        titles.append(title)
         # One scale for all words.
         assert style.scale.ends[1] >= max(each.scale(style).ends[1] for each in maps)
         assert len({each.scale(style) for each in maps}) == 1
-        return panels.figure(maps, style, names=names)
+        return panels.figure(maps, style, names=names, title=title)
 
     monkeypatch.setattr(asking, "figure", figure)
     options = ["--model", str(folder), "--text", "a cat is", "--device", "cpu", "--json"]
     assert main([*ASK, *options, "-o", str(tmp_path / "words.png")]) == 0
     output = capsys.readouterr()
     assert [word["text"] for word in json.loads(output.out)["words"]] == ["a", "cat", "is"]
-    assert len(names) == 2 and names[-1].endswith(": 2 of 3 words") and "words.png: 2 of 3 words" in output.err
+    assert titles == ["what is this\na cat is: 2 of 3 words"] and "words.png: 2 of 3 words" in output.err
 
 
 def test_the_network_computes_in_the_precision_that_is_asked_for(

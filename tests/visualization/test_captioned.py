@@ -16,8 +16,9 @@ from PIL import Image
 import vitviz
 from tests.support.heatmaps import heatmap_over, noise
 from tests.support.refusals import check_refusals
-from vitviz import Analysis, Heatmap, MethodError, Style
+from vitviz import Analysis, ConfigError, Heatmap, MethodError, Style
 from vitviz.visualization import Sheet
+from vitviz.visualization.captioned import GAP_INCHES, LINE_INCHES
 from vitviz.visualization.heatmaps import FIGURE_SIDE
 from vitviz.visualization.panels import figure as figure_of
 
@@ -118,6 +119,21 @@ def test_panels_have_letters_names_and_what_is_not_switched_off() -> None:
     assert [texts(part) for part in plain.subfigs] == [["a"], ["b"]]
     assert [len(part.axes) for part in plain.subfigs] == [1, 1]
     assert plain.get_figheight() < whole.get_figheight()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_title_stands_above_all_panels_and_keeps_its_lines(count: int) -> None:
+    maps = [heatmap(torch.rand(4, 6))] * count
+    plain, titled = figure_of(maps, columns=2), figure_of(maps, columns=2, title="what is this\na cat")
+    assert texts(titled) == ["what is this\na cat"]
+    body = titled.subfigs[1]
+    panels = body.subfigs if count > 1 else [body]
+    check_apart(titled, [*titled.texts, *(each for part in panels for each in (*part.axes, *part.texts))])
+    assert titled.get_figheight() == pytest.approx(plain.get_figheight() + 2 * LINE_INCHES + GAP_INCHES)
+    blank = figure_of(maps, title=" ")
+    assert blank.get_figheight() == figure_of(maps).get_figheight()
+    with pytest.raises(ConfigError, match="title: 3 found; expected a str"):
+        figure_of(maps, title=3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

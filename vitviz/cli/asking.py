@@ -62,7 +62,7 @@ def run(
             raise MethodError(f"the answer has no words, so that {output} would be empty")
         maps, names = maps[:MAX_PANELS], [f"{word.text} ({percent(word.probability)})" for word in words[:MAX_PANELS]]
         part = f": {len(names)} of {len(answer.words)} words" if len(names) < len(answer.words) else ""
-        panels = figure(maps, one_scale(maps), names=[*names[:-1], names[-1] + part])
+        panels = figure(maps, one_scale(maps), names=names, title=f"{question}\n{answer.text}{part}")
         save_as(output, lambda: Image.open(BytesIO(png(panels))).convert("RGB"), lambda: panels)
         note(f"written to {output}{part}")
 

@@ -46,13 +46,14 @@ class Panel:
     heading: str = ""
 
 
-def captioned(panels: Sequence[Panel], columns: int = 1, legend: bool = True) -> Figure:
+def captioned(panels: Sequence[Panel], columns: int = 1, legend: bool = True, title: str = "") -> Figure:
     """A figure of panels in rows; several have the letters a, b, c above them.
 
     Args:
         panels: one or more, each as wide as a figure of one.
         columns: panels of a row.
         legend: whether they have colour bars.
+        title: paragraphs above them all.
     """
     # Imported here, so that computing maps does not wait for matplotlib.
     from vitviz.visualization.drawing import OwnFigure, own_settings
@@ -60,10 +61,17 @@ def captioned(panels: Sequence[Panel], columns: int = 1, legend: bool = True) ->
     columns = min(columns, len(panels))
     heights = [sum(_panel_inches(panel, legend, len(panels) > 1)) for panel in panels]
     rows = [max(heights[start : start + columns]) for start in range(0, len(panels), columns)]
-    with own_settings("".join(panel.caption + panel.heading for panel in panels)):
-        figure = OwnFigure((WIDTH_INCHES * columns, sum(rows)), DPI, facecolor="white")
+    lines = [line for each in title.splitlines() for line in textwrap.wrap(each, HEADING_CHARS * columns)]
+    top = LINE_INCHES * len(lines) + GAP_INCHES * bool(lines)
+    with own_settings(title + "".join(panel.caption + panel.heading for panel in panels)):
+        figure = OwnFigure((WIDTH_INCHES * columns, top + sum(rows)), DPI, facecolor="white")
+        body: Any = figure
+        if lines:
+            body = figure.subfigures(2, 1, height_ratios=(top, sum(rows)), squeeze=False)[1, 0]
+            x, y = GAP_INCHES / (WIDTH_INCHES * columns), 1 - GAP_INCHES / 2 / (top + sum(rows))
+            figure.text(x, y, "\n".join(lines), va="top", fontsize=FONT_SIZE + 1, fontweight="bold")
         is_one = len(panels) == 1
-        parts = [figure] if is_one else figure.subfigures(len(rows), columns, height_ratios=rows, squeeze=False).flat
+        parts = [body] if is_one else body.subfigures(len(rows), columns, height_ratios=rows, squeeze=False).flat
         for number, (part, panel) in enumerate(zip(parts, panels, strict=False)):
             letter = chr(ord("a") + number) if len(panels) > 1 else ""
             _draw_panel(part, rows[number // columns], panel, letter, legend)

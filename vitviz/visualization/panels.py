@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vitviz.errors.arguments import integer, named_arguments
+from vitviz.errors.arguments import instance, integer, named_arguments
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import describe
 from vitviz.visualization.captioned import captioned
@@ -30,6 +30,7 @@ def figure(
     columns: int = 3,
     legend: bool = True,
     caption: bool = True,
+    title: str = "",
 ) -> Figure:
     """Maps side by side, with letters, colour bars and captions: what the page's dialog *Figure* makes.
 
@@ -44,6 +45,7 @@ def figure(
         columns: panels of a row, at least 1.
         legend: whether they have colour bars.
         caption: whether they have captions.
+        title: what stands above all of them, such as a question and its answer; its line breaks are kept.
 
     Raises:
         MethodError: these are no heatmaps, there are not as many marks or names, or the style is invalid.
@@ -63,4 +65,6 @@ def figure(
     panels = [heatmap.panel(style, mark, heading) for heatmap, mark, heading in texts]
     if not caption:
         panels = [replace(panel, caption="") for panel in panels]
-    return captioned(panels, integer("columns", columns, 1, MethodError), legend)
+    return captioned(
+        panels, integer("columns", columns, 1, MethodError), legend, instance("title", title, str, "'a text'")
+    )
