@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { isTouch, onTouch } from "../../vitviz/ui/page/touches.js";
+import { isTouch, onTouch, wordsOfFinger } from "../../vitviz/ui/page/touches.js";
 
 /**
  * @param {number} x on the screen
@@ -25,4 +25,11 @@ test("a pointer that rests while the page appears under it touches nothing", () 
   const moved = move(41);
   assert.deepEqual([told(moved), isTouch(moved), told(move(41)), told(move(41, 1))], [1, true, 0, 1]);
   assert.deepEqual(["pointerdown", "keydown", "wheel"].map((type) => told(new Event(type))), [1, 1, 1]);
+});
+
+test("who has no pointer is asked to touch", () => {
+  const texts = ["Point at a square to light what is like it.", "Point anywhere to ask.", "The square you point at asks.", "A pointer."];
+  const touched = ["Touch a square to light what is like it.", "Touch anywhere to ask.", "The square you touch asks.", "A pointer."];
+  assert.deepEqual(texts.map((text) => wordsOfFinger(text, true)), touched);
+  assert.deepEqual(texts.map((text) => wordsOfFinger(text, false)), texts);
 });

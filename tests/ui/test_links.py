@@ -17,10 +17,11 @@ from vitviz.attention.layout import PATCHES
 from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, Kind, LayerNumber, Number, Switch, Token
 from vitviz.errors.kinds import MethodError
+from vitviz.errors.messages import choices
 from vitviz.evaluation.probes import PROBES
 from vitviz.ui.links import PRIVATE_CHECKPOINT, print_link, read_link
 from vitviz.ui.normalize import bounds_of, normalize
-from vitviz.ui.pictures import EXAMPLES
+from vitviz.ui.pictures import EXAMPLES, EXPIRED
 from vitviz.ui.state import (
     MAX_PINS,
     ModelName,
@@ -300,3 +301,12 @@ def test_what_a_link_says_wrongly_is_left_out_and_said(link: str, notes: tuple[s
         assert note.startswith(f"Left out of this link: {start}") and note.count(start) == 1
     [note] = read_link("?method=magic").notes
     assert note.startswith("Left out of this link: method = 'magic': expected 'attention'")
+
+
+def test_a_picture_that_is_not_there_is_named_as_the_link_has_it_and_the_usual_one_is_shown() -> None:
+    for words, sentence in (
+        ("example=nothere.jpg&picture=x", f"There is no example 'nothere.jpg': expected {choices(EXAMPLES)}."),
+        ("picture=example:short", EXPIRED),
+    ):
+        read = read_link(f"?{words}&method=attention")
+        assert (read.state, read.notes) == (PageState((View(),)), (sentence,))

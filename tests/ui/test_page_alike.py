@@ -14,6 +14,7 @@ from tests.driver import (
     EXPLORER,
     ask,
     click_patch,
+    close_menus,
     first_view,
     open_settings,
     opened_page,
@@ -22,6 +23,7 @@ from tests.driver import (
     saved_page,
     settle,
     state,
+    upload,
 )
 from tests.support.example import ASSETS
 from vitviz import Analysis, Model
@@ -84,7 +86,10 @@ def test_colours_and_likeness_of_two_pictures_are_those_of_the_library(
             # What is most like it in the other picture has a frame, and is named where everybody looks.
             other = pair[asking].similarity(cell, pair[1 - asking])
             place = divmod(int(other.values.argmax()), other.values.shape[1])
-            expect(page.locator(".vx-lead")).to_contain_text(f"of the other picture: patch {place}")
+            a, b = "AB"[asking], "BA"[asking]
+            expect(page.locator(".vx-lead")).to_contain_text(
+                f"Patch {cell} of {a}: most like it in {b} is {place}, cosine 0"
+            )
             marks = page.evaluate(f"{EXPLORER}.panes[{1 - asking}].drawing.marks")
             prefix = pair[asking].trace.layout.prefix_count
             at = prefix + place[0] * other.values.shape[1] + place[1]
@@ -112,7 +117,8 @@ def test_colours_and_likeness_of_two_pictures_are_those_of_the_library(
         page.mouse.move(2, 2)
         expect_likeness(page, pair, 1, (4, 7), 3)
         link, python = (page.evaluate(f"{EXPLORER}.latest.{name}") for name in ("link", "python"))
-        expect(page.locator(".vx-status").nth(0)).to_contain_text("of the other picture")
+        expect(page.locator(".vx-status").nth(0)).to_contain_text("Patch (4, 7) of B: most like it in A is")
+        expect(page.locator(".vx-status").nth(1)).to_contain_text("most like it in B, but for its neighbours, is")
     assert "layout=alike" in link and "second.alike=4.7" in link and "alike-layer=3" in link
     assert 'vitviz.components([analysis, other], layer=3).save("alike.png", opacity=0.85, smooth=True)' in python
     there = 'other.similarity((4, 7), other=analysis, layer=3).save("alike-there.png", Style(opacity=0.85, smooth=True'
@@ -191,11 +197,32 @@ def test_another_second_picture_is_chosen_or_given(
         assert given.trace.layout.grid_height != given.trace.layout.grid_width
         expect_colours(page, [pair[0], given], 2)
         assert first_view(page)["picture"] == "example:chelsea.jpg"
-        # On a phone, both are in sight.
+        # On a phone, both are in sight, one below the other, and the lines go over both.
         page.set_viewport_size({"width": 390, "height": 844})
         settle(page)
-        first, second = (page.locator(".vx-stage").nth(index).bounding_box() for index in (0, 1))
-        assert first and second and first["y"] == second["y"] and second["x"] >= first["x"] + first["width"]
+        first, second = (page.locator(".vx-canvas").nth(index).bounding_box() for index in (0, 1))
+        assert first and second and first["width"] > 300 and second["y"] > first["y"] + first["height"]
+        assert second["y"] + second["height"] <= 844
+        close_menus(page)
+        stages = [page.locator(".vx-stage").nth(index) for index in (0, 1)]
+        without = [stage.screenshot() for stage in stages]
+        page.locator(".vx-lines-on").check()
+        page.wait_for_function(f"() => ({LINES})() > 1000")
+        assert not any(stage.screenshot() == before for stage, before in zip(stages, without, strict=True))
+
+
+def test_a_refused_file_takes_nothing_of_the_view(browser: Browser, address: str, tmp_path: Path) -> None:
+    text, weights = tmp_path / "notes.txt", tmp_path / "weights.pth"
+    for file in (text, weights):
+        file.write_text("no picture, and no model")
+    link = "method=rollout&layout=alike&second.example=astronaut.jpg&alike=5.5&alike-layer=3"
+    with opened_page(browser, address, link) as page:
+        before, url = state(page), page.url
+        assert (first_view(page)["alike"], before["alike_layer"]) == ([5, 5], 3)
+        for file in (text, weights):
+            upload(page, file)
+            expect(page.locator(".vx-notice")).to_contain_text("The previous view is still shown")
+            assert state(page) == before and page.url == url
 
 
 def test_a_link_without_a_second_picture_shows_an_example_beside_it(browser: Browser, address: str) -> None:

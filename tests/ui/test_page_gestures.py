@@ -195,6 +195,14 @@ def test_pins_are_set_and_taken_away(page: Page, example: Analysis) -> None:
 # ---- the sheet ----
 
 
+FRAME = """([x, y]) => {
+    const sheet = document.querySelector(".vx-sheet"), scale = sheet.width / sheet.clientWidth;
+    const { data } = sheet.getContext("2d").getImageData(scale * x, scale * y, 1, 12 * scale);
+    const colours = Array.from({ length: data.length / 4 }, (_, pixel) => data.slice(4 * pixel, 4 * pixel + 3).join());
+    return ["255,255,255", "67,56,202"].every((tone) => colours.includes(tone));
+}"""
+
+
 def test_a_cell_of_the_sheet_is_previewed_and_leads_from_any_map_to_attention(
     page: Page, example: Analysis, library: Library
 ) -> None:
@@ -216,11 +224,17 @@ def test_a_cell_of_the_sheet_is_previewed_and_leads_from_any_map_to_attention(
     page.locator(".vx-sheet").click(position=place)
     assert (first_view(page)["method"], first_view(page)["parameters"]) == ("attention", {"layer": 1, "head": 5})
     check_page(page, library)
+    # Its frame has two tones, of which one stands out on any map.
+    page.mouse.move(1, 1)
+    upper_edge = 20 + (edges["height"] - 20) / example.trace.layers
+    page.wait_for_function(FRAME, arg=[place["x"], upper_edge - 6])
 
 
 def test_the_numbers_of_a_cell_are_those_of_the_direction(page: Page, example: Analysis) -> None:
     layout, trace, cell = example.trace.layout, example.trace, page.locator(".vx-cell")
     click_patch(page, example, 3, 4)
+    # Beside the words about a square, too, the legend is whole.
+    assert page.locator(".vx-quantity").first.evaluate("part => part.scrollWidth <= part.clientWidth")
     for direction, values, words in (
         ("row", trace.row(2, (3, 4))[1], r"Layer 2, head 1: entropy \S+ of \S+ nats, mean distance (\S+) patches\."),
         # What a token gets from the others is no distribution, which would have an entropy.

@@ -207,6 +207,9 @@ def test_what_a_file_leaves_open_is_asked_for_and_can_be_said(page: Page, own: P
     weights.write_bytes((own / "model.safetensors").read_bytes())
     open_own(page, weights)
     expect(notice(page)).to_contain_text("the file leaves facts open")
+    # The form is still open, with the file, and takes what is asked for.
+    expect(page.locator(".vx-own-chosen")).to_have_text("mine.safetensors")
+    expect(page.locator(".vx-own-overrides")).to_be_visible()
     stated = {**TOLD, "image_size": 32, "labels": "a,b,c,d,e"}
     open_own(page, weights, overrides=", ".join(f"{fact}={value}" for fact, value in stated.items()))
     expect(notice(page)).to_contain_text("Assumed: preprocessing (ViTImageProcessor's defaults); details under")

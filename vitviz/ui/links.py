@@ -13,9 +13,10 @@ from vitviz.attribution import METHODS
 from vitviz.attribution.parameters import ClassTarget, Kind, LayerNumber, Parameter, Switch, Token, pair_of, text_of
 from vitviz.attribution.requests import Bounds
 from vitviz.errors.kinds import MethodError, VitvizError
-from vitviz.errors.messages import nearest, quote
+from vitviz.errors.messages import choices, nearest, quote
 from vitviz.evaluation.probes import PROBES
 from vitviz.models.targets import class_of
+from vitviz.ui.pictures import EXAMPLES, EXPIRED, picture_name
 from vitviz.ui.state import ANYTHING, FIRST_VIEW, OWN_MODEL, PAIRED_LAYOUTS, TOKEN_METHOD, PageState, View, fields_of
 
 # Prefixes of the parameters of the map, of those of the probe, and of all keys of the second view.
@@ -23,8 +24,8 @@ PARAMETER, PROBE_PARAMETER, SECOND = "p.", "probe.", "second."
 MAX_CHARS, MAX_ENTRIES = 2**16, 200
 PAGE_FIELDS = {key: each for key, each in fields_of(PageState).items() if key != "views"}
 VIEW_FIELDS = fields_of(View)
-# The keys of a picture are the words before its name.
-PICTURE_KEYS = ("example", "picture")
+# The keys of a picture are the words before its name; what is said where there is none of this name.
+PICTURE_KEYS = {"example": f"There is no example {{}}: expected {choices(EXAMPLES)}.", "picture": EXPIRED}
 # The keys of the fields of a target, and what reads them; a class alone has the key of its first class.
 TARGET_KEYS = {
     "text": "words",
@@ -177,9 +178,14 @@ class _Reader:
         if "own" in entries:
             self.missing = PRIVATE_CHECKPOINT.format(" ".join(entries["own"].split())[:400])
             self.notes.append(self.missing)
-        for kind in PICTURE_KEYS:
+        for kind, refusal in PICTURE_KEYS.items():
             if kind in entries:
-                entries["picture"] = f"{kind}:{entries[kind]}"
+                name = entries[kind]
+                try:
+                    entries["picture"] = picture_name(kind, f"{kind}:{name}")
+                except MethodError:
+                    entries.pop("picture", None)
+                    self.notes.append(refusal.format(quote(name)))
                 break
         # Links of vitviz 0.1 have a layer, a head or a token without the name of the map.
         if any(key.startswith(PARAMETER) for key in entries):

@@ -14,7 +14,6 @@ import { isAlike, isDouble, page, panes, requestDraw, store, timings } from "./p
 import { layerOfFeatures, nameOfFeatures } from "./pane.js";
 import { SETTINGS } from "./settings.js";
 import { showStrip } from "./strip.js";
-import { nameOf } from "./token_names.js";
 
 // Squares so close to the asking one share much of what they show. More lines are a thicket.
 const QUANTITY = "cosine", NEAR = 1, OWN_PICTURE = "own", MOST_LINES = 24, PART_MS = 8;
@@ -183,8 +182,10 @@ function mostAlike(pane, values, { pane: asked, cell: [row, column] }) {
   const isNear = (/** @type {Cell} */ [across, down]) =>
     asked === pane && Math.max(Math.abs(across - row), Math.abs(down - column)) <= NEAR;
   const others = values.map((value, patch) => (isNear(cellOf(patch)) ? -2 : value)), most = Math.max(...others);
-  const cell = cellOf(others.indexOf(most)), where = asked === pane ? ", but for its neighbours" : " of the other picture";
-  return { cell, text: `Most like ${nameOf([row, column])}${where}: ${nameOf(cell)} with ${digits(most)}.` };
+  const cell = cellOf(others.indexOf(most)), neighbours = asked === pane ? ", but for its neighbours," : "";
+  const [of, within] = isDouble() ? [` of ${"AB"[asked.index]}`, ` in ${"AB"[pane.index]}`] : ["", ""];
+  const text = `Patch (${row}, ${column})${of}: most like it${within}${neighbours} is (${cell.join(", ")}), cosine ${digits(most)}.`;
+  return { cell, text };
 }
 
 /**

@@ -1,6 +1,10 @@
 // Requests for analyses and their files, as the state needs them.
 
+import { setHeadline, showLead } from "./answer.js";
+import { chooseModel } from "./choices.js";
+import { createButton } from "./dom.js";
 import { computedBy, offeredMethods } from "./map_sources.js";
+import { openMenu } from "./menus.js";
 import { notify, notifyToo, reasonOf, retryOf, setState } from "./messages.js";
 import { fromBase64 } from "./packs.js";
 import {
@@ -88,6 +92,16 @@ function applyReply(pane, key, sentState, reply) {
 }
 
 /**
+ * Say in place of the answer why there is none, and offer the way back.
+ * @param {string} reason
+ */
+function showMissing(reason) {
+  const back = createButton({ className: "vx-list", textContent: "Use the model of this page", onclick: () => chooseModel("") });
+  setHeadline(["No map without its model. ", back]);
+  showLead(reason);
+}
+
+/**
  * Show a picture without a map: no other model answers for the one that is missing.
  * @param {Pane} pane
  * @param {View} view
@@ -98,6 +112,7 @@ function showAlone(pane, view, text) {
   pane.element.classList.remove("vx-stale");
   pane.showAlone(view, text);
   setState("ready");
+  if (pane.index === 0) showMissing(text);
   const key = analysisKey(view), body = { kind: "picture", state: legalState(store.state), index: pane.index };
   requests.request(`picture ${pane.index}`, key, body).then(
     (/** @type {any} */ { picture }) => pane.alone === key && pane.drawAlone(picture),
@@ -117,15 +132,12 @@ function restoreView(pane, key, error) {
   if (!view || analysisKey(view) !== key) return;
   if (error.expired) return store.refresh();
   if (!pane.facts) return error.final === undefined ? pane.setStatus(reasonOf(error)) : showAlone(pane, view, reasonOf(error));
-  const previous = Object.fromEntries(
-    [...INPUT_FIELDS, "pins", "patches_off", "heads_off", "parameters", "method"].map((name) => [
-      name,
-      /** @type {any} */ (pane.view)[name],
-    ]),
-  );
-  store.patch({ views: store.state.views.with(pane.index, { ...view, ...previous }) }, store.asked.with(pane.index, pane.asked));
+  const { state: { alike_layer, panel }, asked } = pane.shown, views = store.state.views.with(pane.index, pane.view);
+  store.patch({ alike_layer, panel: store.state.panel || panel, views }, store.asked.with(pane.index, asked[pane.index]));
   const own = uploads.get(view.model), names = (own && error.architectures) ?? [];
   const remedies = names.map((/** @type {string} */ name) => ({ label: `Open as ${name}`, act: () => openAs(own, name) }));
+  // What a message asks for is said there.
+  if (own) openMenu("own");
   // Of what was found wrong, the same request would say the same.
   remedies.push(...serverRemedies(newPictures.get(view.picture)));
   if (error.final === undefined) remedies.push(retryOf(() => store.patchView(pane.index, view)));
@@ -184,7 +196,7 @@ function loadAnalysis(pane, facts, view) {
   setState("loading");
   pane.element.classList.remove("vx-stale");
   pane.load(facts, models[facts.model], view);
-  pane.asked = store.asked[pane.index];
+  pane.shown = { state: store.state, asked: store.asked };
 }
 
 /**

@@ -6,6 +6,7 @@ import { openMenu } from "./menus.js";
 import { shortPercent, wholePercent } from "./numbers.js";
 import { activePane, activeView, isDouble, page, panes, store } from "./page.js";
 import { backend } from "./settings.js";
+import { wordsOfFinger } from "./touches.js";
 
 // Below this probability the sentence says that the model is not sure.
 const SURE = 0.5;
@@ -66,7 +67,7 @@ const classesOf = ({ labels: { length } }, article, index) => createButton({
  * A sentence that stays as it is, is not read out again.
  * @param {(string | HTMLElement)[]} parts
  */
-function setHeadline(parts) {
+export function setHeadline(parts) {
   const headline = find("headline"), text = parts.map((part) => (typeof part === "string" ? part : part.textContent)).join("");
   headline.classList.toggle("vx-long", text.length > LONG_CHARS);
   if (headline.textContent !== text) headline.replaceChildren(...parts);
@@ -105,4 +106,4 @@ export const wholeName = (view) => namesOfHidden(view) && `whole picture${view.h
 const nameOfClass = (model, { index }) => create("b", { textContent: labelOf(model, index).split(",")[0] });
 
 /** @param {string} text */
-export const showLead = (text) => setText(find("lead"), text);
+export const showLead = (text) => setText(find("lead"), wordsOfFinger(text));

@@ -24,9 +24,8 @@ export function choosePicture(picture) {
   if (picture === activeView().picture) return;
   const fit = widenedPictures.has(activeView().picture) ? null : activeView().fit;
   page.chosenPicture = isPaired(store.state.layout) ? "" : picture;
-  if (page.isCovered) store.patch({ panel: "" });
+  store.change(page.active, { picture, frame: null, white: null, color_profile: null, fit }, page.isCovered ? { panel: "" } : {});
   page.isCovered = false;
-  store.change(page.active, { picture, frame: null, white: null, color_profile: null, fit });
 }
 
 /**

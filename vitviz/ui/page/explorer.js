@@ -67,7 +67,7 @@ export function sync(previous) {
       pane.element.classList.remove("vx-stale");
       if (!isEqual(pane.view, view)) pane.setView(view);
       else if (isRecompared) pane.requestFiles();
-      pane.asked = store.asked[pane.index];
+      pane.shown = { state: store.state, asked: store.asked };
     }
   }
   showEntry();

@@ -10,7 +10,7 @@ import { range } from "./numbers.js";
 import { activePane, activeView, page, store } from "./page.js";
 import { METHODS } from "./settings.js";
 import { analysisKey } from "./store.js";
-import { onTouch } from "./touches.js";
+import { onTouch, wordsOfFinger } from "./touches.js";
 
 const BEAT_MS = 1000;
 const MOST_COVERED = 12;
@@ -121,7 +121,7 @@ export class Guide {
   show({ panel, guide }, facts, model) {
     const step = panel === "guide" && facts ? Math.min(guide, STEPS.length - 1) : null;
     this.card.hidden = step === null;
-    if (step !== null) setText(find("guide-text"), STEPS[step].text(facts, model));
+    if (step !== null) setText(find("guide-text"), wordsOfFinger(STEPS[step].text(facts, model)));
     if (step === this.step) return;
     if (this.step === null) this.before = { key: analysisKey(activeView()), views: store.state.views, asked: store.asked };
     this.step = step;

@@ -83,9 +83,9 @@ export class Pane {
     this.painter = none;
     /** @type {View} */
     this.view = none;
-    // What the visitor asked of this view.
-    /** @type {Record<string, any>} */
-    this.asked = {};
+    // The state of the page while it last showed this view, and what the visitor had asked of each.
+    /** @type {{ state: State, asked: Record<string, any>[] }} */
+    this.shown = none;
     /** @type {Drawing} */
     this.drawing = none;
     // Of the analysis that is shown, of the one that is requested, and of a picture that is shown alone, without its model.

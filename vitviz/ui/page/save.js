@@ -107,7 +107,7 @@ async function savedViews() {
   const isChanged = (/** @type {any} */ { view }, /** @type {number} */ index) =>
     ["method", "parameters"].some((name) => !isEqual(view[name], /** @type {any} */ (views[index])[name]));
   const isLess = views.length < store.state.views.length || panesOfAnalysis.some(isChanged);
-  return { views, asked: panesOfAnalysis.map((pane) => pane.asked), maps: [...maps.values()], isLess };
+  return { views, asked: panesOfAnalysis.map(({ shown, index }) => shown.asked[index]), maps: [...maps.values()], isLess };
 }
 
 /**

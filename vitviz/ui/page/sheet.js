@@ -18,8 +18,9 @@ const MIN_CELL = 20, CELL_TIMES = 4;
 const AROUND_SHEET = 300, MIN_SHEET = 400;
 // How much the prediction falls or rises without a head.
 const FALL_COLOUR = "#e8590c", RISE_COLOUR = "#1c7ed6";
-// Visible on every colour map, in both themes.
-const SHEET_FRAME_COLOUR = "#f76707";
+// The chosen cell's frame, as that of the film: its light edges, the wider stroke, part it from every colour map.
+/** @type {[string, number][]} */
+const FRAME_STROKES = [["white", 7], ["#4338ca", 3]];
 // The longest slice of work: the picture has priority.
 const SHEET_SLICE_MS = 8;
 
@@ -235,8 +236,9 @@ export class Sheet {
       context.fillText(names[column], left + (column + 0.5) * cellWidth, top - 8);
     if (layer === undefined) return;
     const frameColumn = typeof head === "number" ? head + 1 : 0;
-    Object.assign(context, { strokeStyle: SHEET_FRAME_COLOUR, lineWidth: 3 });
-    context.strokeRect(left + frameColumn * cellWidth - SHEET_GAP / 2, top + layer * cellHeight - SHEET_GAP / 2, cellWidth, cellHeight);
+    const x = left + frameColumn * cellWidth - SHEET_GAP / 2, y = top + layer * cellHeight - SHEET_GAP / 2;
+    for (const [strokeStyle, lineWidth] of FRAME_STROKES)
+      Object.assign(context, { strokeStyle, lineWidth }).strokeRect(x, y, cellWidth, cellHeight);
   }
 
   /**

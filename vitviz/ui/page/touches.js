@@ -19,6 +19,13 @@ export function isTouch(event) {
 }
 
 /**
+ * A text that says what a pointer does, in the words of who has none.
+ * @param {string} text
+ */
+export const wordsOfFinger = (text, isFinger = matchMedia("(hover: none)").matches) =>
+  (isFinger ? text.replaceAll(/Point( at)?\b/g, "Touch").replaceAll("point at", "touch") : text);
+
+/**
  * @param {EventTarget} target
  * @param {(event: Event) => void} listener
  */

@@ -2,12 +2,11 @@
 
 import { chooseModel, choosePicture, setParameter } from "./choices.js";
 import { notify, notifyToo, retryOf } from "./messages.js";
+import { randomId } from "./numbers.js";
 import { activeView, likedPictures, newPictures, requests, uploads } from "./page.js";
 import { changePlace, isDeviceChosen, rememberPlace, serverRemedies } from "./places.js";
 import { backend, SETTINGS } from "./settings.js";
 import { hasParameter } from "./tokens.js";
-
-let uploadCount = 0;
 
 /**
  * Show a picture; false if this page does not, and a message unless another page does.
@@ -101,9 +100,7 @@ export async function openOwn({ files, folder = "", hub, overrides }) {
   try {
     const uploadedFiles = [];
     for (const file of files) uploadedFiles.push(await backend.upload(file));
-    const id = `own-new:${++uploadCount}`;
-    uploads.set(id, { files: uploadedFiles, folder, hub, overrides });
-    chooseModel(id);
+    openUploaded({ files: uploadedFiles, folder, hub, overrides });
   } catch (/** @type {any} */ error) {
     notify(`The checkpoint could not be uploaded: ${error.message ?? error}`, [retryOf(() => openOwn({ files, folder, hub, overrides }))]);
   }
@@ -114,8 +111,12 @@ export async function openOwn({ files, folder = "", hub, overrides }) {
  * @param {{ files: any[], hub: string, overrides: string }} own
  * @param {string} architecture
  */
-export function openAs(own, architecture) {
-  const id = `own-new:${++uploadCount}`;
-  uploads.set(id, { ...own, overrides: [own.overrides, `architecture=${architecture}`].filter(Boolean).join(", ") });
+export const openAs = (own, architecture) =>
+  openUploaded({ ...own, overrides: [own.overrides, `architecture=${architecture}`].filter(Boolean).join(", ") });
+
+/** @param {{ files: any[], hub: string, overrides: string, folder?: string }} own */
+function openUploaded(own) {
+  const id = `own-new:${randomId()}`;
+  uploads.set(id, own);
   chooseModel(id);
 }
