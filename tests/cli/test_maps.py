@@ -100,22 +100,6 @@ def test_the_fit_reaches_the_model(photo: Path, checkpoint: Path, fit: str) -> N
     assert same_pixels(output, analyze(photo, load(checkpoint), fit).attention().overlay())
 
 
-@pytest.mark.parametrize(
-    "method",
-    [name if name in ("rollout", "grad_cam") else pytest.param(name, marks=pytest.mark.long) for name in METHODS],
-)
-def test_the_resolution_reaches_the_model(photo: Path, make_model: MakeModel, method: str) -> None:
-    output, checkpoint = photo.with_name("map.png"), photo.with_name("small.safetensors")
-    # One that the method can serve.
-    pooling = METHODS[method].pooling or ("cls",)
-    save_checkpoint(checkpoint, make_model(register_tokens=1, pooling=pooling[0]))
-    options = ["--checkpoint", str(checkpoint), "-o", str(output), "--resolution", "32"]
-    assert main([command_of(method), str(photo), *options]) == 0
-    larger = analyze(photo, load(checkpoint), resolution=32).map(method)
-    assert larger.values.shape == (8, 12)
-    assert same_pixels(output, larger.overlay())
-
-
 def test_device_and_precision_reach_the_reader(
     photo: Path, launched: list[tuple[Model, dict[str, object]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,17 +52,6 @@ def server(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return server
 
 
-@pytest.mark.slow
-def test_what_models_says_of_the_cache_is_so(
-    server: HubServer, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    assert main(["models"]) == 0
-    assert re.search(r"small-one +ViT, 32 pixels, mit, 2 MB to download", capsys.readouterr().out)
-    load("small-one")
-    assert main(["models"]) == 0
-    assert re.search(r"small-one +ViT, 32 pixels, mit, downloaded", capsys.readouterr().out)
-
-
 def test_a_terminal_alone_shows_the_bar_of_a_download(
     server: HubServer, photo: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,28 +122,6 @@ def test_a_worker_that_is_killed_costs_no_picture_and_none_is_there_twice(
     assert (again.analysed, again.failed, again.skipped) == (0, 0, COUNT)
 
 
-@pytest.mark.long
-@pytest.mark.process
-def test_the_command_reads_an_archive_on_a_worker(
-    ray: Any, model: Model, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with tarfile.open(tmp_path / "photos.tar", "w") as archive:
-        for file in sorted(photos.iterdir()):
-            archive.add(file, file.name)
-    source, output = str(tmp_path / "photos.tar"), tmp_path / "out"
-    vitviz.save_checkpoint(tmp_path / "small.safetensors", model)
-    command = ["batch", source, str(output), "--map", "rollout", "--checkpoint", str(tmp_path / "small.safetensors")]
-    assert main([*command[:2], str(tmp_path / "whole"), *command[3:]]) == 1
-    request = BatchRequest(vitviz.load(str(tmp_path / "small.safetensors")), (MapRequest("rollout"),))
-    with pytest.raises(Ended):
-        run(request, read_items(source), output, report=end_after(2))
-    capsys.readouterr()
-    assert main([*command, "--engine", "ray", "--actors", "1"]) == 1
-    said = capsys.readouterr().out
-    assert f"{COUNT - 3} pictures analysed" in said and "2 there before" in said and "waited" not in said
-    check_same(rows(output), rows(tmp_path / "whole"))
-
-
 @pytest.mark.process
 def test_what_a_worker_reads_is_what_is_missing(ray: Any, photos: Path) -> None:
     keys = [item.key for item in read_items(str(photos))]
@@ -175,7 +153,9 @@ def test_a_data_set_of_ray_is_answered_row_by_row(ray: Any, model: Model, photos
 
 
 @pytest.mark.process
-def test_what_a_cluster_lacks_is_one_sentence(ray: Any, model: Model, photos: Path, tmp_path: Path) -> None:
+def test_what_a_cluster_lacks_is_one_sentence(
+    ray: Any, model: Model, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     request, items = BatchRequest(model), list(read_items(str(photos)))
     for wrong, words in (
         (Cluster(device="cuda"), "2 cores and 0 GPUs in the cluster: expected 1 cores and a GPU for each"),
@@ -183,6 +163,8 @@ def test_what_a_cluster_lacks_is_one_sentence(ray: Any, model: Model, photos: Pa
     ):
         with pytest.raises(ConfigError, match=words):
             run(request, items, tmp_path / "out", engine="ray", cluster=wrong)
+    command = ["batch", str(photos), str(tmp_path / "own"), "--map", "rollout", "--engine", "ray", "--actor-cpus", "3"]
+    assert main(command) == 2 and "expected 3 cores for each worker" in capsys.readouterr().err
     elsewhere = ray.put(BatchSettings(request, tmp_path / "elsewhere", writers=(NUMBERS,)))
     worker = cluster._Worker(elsewhere, None, Cluster(), lambda batch: items, tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match=r"elsewhere: the worker on .* does not see it; expected a folder that"):

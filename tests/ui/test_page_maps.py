@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.driver import (
     choose_method,
@@ -11,10 +11,8 @@ from tests.driver import (
     click_patch,
     first_view,
     notice,
-    page_at,
     set_slider,
 )
-from tests.support.example import COARSEST
 from tests.ui.answers import Library, check_page
 from vitviz import METHODS, Analysis
 
@@ -24,20 +22,13 @@ pytestmark = pytest.mark.browser
 # ---- every method ----
 
 
-def test_a_method_of_each_kind_shows_the_values_and_the_words_of_the_library(
-    browser: Browser, address: str, library: Library
-) -> None:
-    """Of a quarter of its patches, which is enough for what takes long."""
-    with page_at(browser, address, f"method=attention&resolution={COARSEST}") as page:
-        offered = page.locator(".vx-method option").evaluate_all("all => all.map((option) => option.value)")
-        # The bundled model has a CLS token, and no attention pooling.
-        assert sorted(offered) == sorted(name for name in METHODS if name != "pooling_attention")
-        # The values of all are those of tests/ui/test_runs.py: here, one of what each kind is computed from.
-        for name in {METHODS[name].requires: name for name in offered}.values():
-            choose_method(page, name)
-            check_page(page, library)
-        groups = page.locator(".vx-method optgroup").evaluate_all("all => all.map((group) => group.label)")
-        assert groups == ["Where it looks", "Why", "All layers"]
+def test_the_menu_has_the_methods_that_serve_the_model_by_what_they_answer(page: Page) -> None:
+    """Their maps are compared with the library's in tests/ui/test_page_comparison.py."""
+    offered = page.locator(".vx-method option").evaluate_all("all => all.map((option) => option.value)")
+    # The bundled model has a CLS token, and no attention pooling.
+    assert sorted(offered) == sorted(name for name in METHODS if name != "pooling_attention")
+    groups = page.locator(".vx-method optgroup").evaluate_all("all => all.map((group) => group.label)")
+    assert groups == ["Where it looks", "Why", "All layers"]
 
 
 # ---- what takes long ----

@@ -8,26 +8,11 @@ from playwright.sync_api import Browser, expect
 import vitviz
 from tests.driver import EXPLORER, ask, click_cell, click_patch, first_view, opened_page, page_at, settle
 from tests.support.example import EXAMPLE
-from tests.support.modules import MeanViT, OwnViT, load_own
+from tests.support.modules import MeanViT, load_own
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import small_app
 
 pytestmark = pytest.mark.browser
-
-
-def test_every_question_to_a_module_gets_the_answer_of_the_library(browser: Browser) -> None:
-    model = load_own(OwnViT("written out", has_bias=True), engine="module")
-    library, analysis = Library(model), vitviz.analyze(EXAMPLE, model)
-    with small_app(model) as app, opened_page(browser, app.address) as page:
-        for question in ("token", "target", "layers"):
-            ask(page, question)
-            check_page(page, library)
-        ask(page, "hide")
-        click_patch(page, analysis, 1, 2)
-        click_cell(page, analysis, 1, 3)
-        view = first_view(page)
-        assert (view["patches_off"], view["heads_off"]) == ([[1, 2]], [[1, 3]])
-        check_page(page, library)
 
 
 def test_a_module_that_reads_patches_elsewhere_says_that_none_can_be_hidden(browser: Browser) -> None:

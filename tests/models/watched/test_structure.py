@@ -155,17 +155,6 @@ class MaskedAgain(OwnViT):
         return super().forward(pixels * mask)
 
 
-class Ensemble(OwnViT):
-    """Two networks beside each other."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.other = OwnViT()
-
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        return super().forward(pixels) + self.other(pixels)
-
-
 class Decoder(OwnViT):
     """Learned queries attend to each other, and then to the tokens after the layers."""
 
@@ -250,7 +239,6 @@ REFUSALS: dict[str, tuple[Any, str]] = {
     "difference": (lambda: Branched("difference"), BESIDE.replace("2 and 3", "0 and 1")),
     "twice": (Twice, BESIDE),
     "masked again": (MaskedAgain, "between the calls of attention 2 and 3, tokens change places or mix .*"),
-    "ensemble": (Ensemble, BESIDE),
     "decoder": (Decoder, BESIDE),
     "scales": (Scales, BESIDE.replace("2 and 3", "0 and 3")),
     "sorting": (Sorting, f"{MOVED}; expected the same tokens in every layer"),

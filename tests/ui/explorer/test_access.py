@@ -379,31 +379,3 @@ def test_all_of_it_is_done_by_keys_alone(browser: Browser, registers: SmallApp) 
         expect(page.locator(".vx-code")).to_contain_text("method=attention")
         keys.press("Escape")
         expect(page.locator("[data-panel=save] > summary")).to_be_focused()
-
-
-def test_all_of_it_is_done_by_touch_alone(phone: BrowserContext, registers: SmallApp) -> None:
-    with page_at(phone, registers.address) as page:
-
-        def tap(*selectors: str) -> None:
-            for selector in selectors:
-                page.locator(selector).first.tap()
-                settle(page)
-
-        tap(".vx-tab[data-question=target]")
-        assert first_view(page)["method"] == "relevance"
-        tap(".vx-tab[data-question=hide]")
-        canvas(page).tap(position=patch_position(page, registers.analysis, 2, 5))
-        # The first head of the first layer, below the numbers of the heads.
-        width = page.locator(".vx-sheet").evaluate("sheet => sheet.clientWidth")
-        page.locator(".vx-sheet").tap(position={"x": width / 2, "y": 30})
-        check_hidden(page, [[0, 0]])
-        tap(".vx-all-on", ".vx-tab[data-question=token]", ".vx-compare-open")
-        page.locator(".vx-other").select_option("1")
-        assert state(page)["views"][1]["parameters"]["head"] == 1
-        page.locator(".vx-other-kind").select_option("picture")
-        first, second = state(page)["views"]
-        assert first["picture"] != second["picture"]
-        tap(".vx-compare-end", "[data-panel=save] > summary", "[data-act=figure]")
-        check_figure(page, page.locator("[data-figure=png2]").tap)
-        tap(".vx-paper-close", "[data-act=link]")
-        expect(page.locator(".vx-code")).to_contain_text("method=attention")

@@ -1,4 +1,4 @@
-"""The explorer in Firefox, where one is installed: the same numbers, the same picture, and everything works."""
+"""The explorer in Firefox, where one is installed: the same words, the same picture, and everything works."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ import io
 import json
 import os
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 import vitviz
 from tests.firefox import ADVICE, VARIABLE, Firefox, find_firefox, running_firefox
 from tests.support.example import EXAMPLE
-from tests.ui.explorer.page_driver import EXPLORER, LAYERS, SHAPES, made
-from tests.ui.explorer.test_explorer_files import expected_map
+from tests.ui.explorer.page_driver import EXPLORER, SHAPES, made
 from vitviz import Analysis, Style
 from vitviz.ui.explorer.saved_page import whole_page
 
@@ -63,16 +60,6 @@ def expect_caption(page: Firefox, text: str) -> None:
     assert page.until(f"({caption}).includes({json.dumps(text)})"), f"{text} is not in: {page.evaluate(caption)}"
 
 
-def check_attention(page: Firefox, analysis: Analysis, layer: int, token: int) -> None:
-    """What the page computes of a token in a layer is the library's, as far as the stated error allows."""
-    heads = range(analysis.trace.heads)
-    for head, way in [*product(heads, ("row", "column")), *product(("mean", "max", "min"), ("row",))]:
-        asked = json.dumps([layer, head, token, way])
-        found = page.evaluate(f"Array.from({EXPLORER}.panes[0].attention.map(...{asked}))")
-        expected, most = expected_map(analysis.trace, layer, head, token, way)
-        assert (np.abs(np.array(found) - expected) <= most).all(), asked
-
-
 def test_what_goes_wrong_in_a_page_is_heard(firefox: Firefox) -> None:
     firefox.open("data:text/html,<script>console.error('logged'); Promise.reject(Error('rejected')); thrown()</script>")
     heard = firefox.errors()
@@ -83,17 +70,13 @@ def test_what_goes_wrong_in_a_page_is_heard(firefox: Firefox) -> None:
         firefox.evaluate("nobody")
 
 
-def test_the_explorer_from_disk_has_the_numbers_and_the_picture_of_the_library(
-    firefox: Firefox, tmp_path: Path
-) -> None:
+def test_the_explorer_from_disk_has_the_words_and_the_picture_of_the_library(firefox: Firefox, tmp_path: Path) -> None:
     """With registers, on a picture of which a part was cut off."""
     small, file = vitviz.analyze(EXAMPLE, made(*SHAPES["registers"])), tmp_path / "explorer.html"
     file.write_text(whole_page(small, "Noise", link="?method=attention&opacity=1&fade=false"), encoding="utf-8")
     firefox.open(file.as_uri())
     assert firefox.until("document.querySelector('.vx-canvas[data-loaded=page]')")
     layout = small.trace.layout
-    for layer, token in product(range(LAYERS), (0, 20, layout.token_count - 1)):
-        check_attention(firefox, small, layer, token)
     for row, column in ((0, 0), (3, 7)):
         firefox.move(*place(firefox, ".vx-canvas", *middle(small, row, column)))
         attention = small.attention(query=(row, column))
@@ -112,11 +95,6 @@ def test_the_explorer_from_disk_has_the_numbers_and_the_picture_of_the_library(
     expect_caption(firefox, "Attention from the CLS token")
     firefox.evaluate(f"{EXPLORER}.store.patchView(0, {{ method: 'rollout', parameters: {{ query: [2, 3] }} }})")
     expect_caption(firefox, f"{small.rollout(query=(2, 3)).description}")
-    rolled = firefox.evaluate(f"Array.from({EXPLORER}.panes[0].attention.rollout({layout.index((2, 3))}))")
-    expected = small.rollout(query=(2, 3)).values.double()
-    torch.testing.assert_close(
-        layout.grid(torch.tensor(rolled)).double(), expected, atol=1e-3 * float(expected.max()), rtol=0
-    )
     assert firefox.errors() == []
     assert [url for url in firefox.requested() if not url.startswith(("file:", "data:", "blob:"))] == []
 
@@ -130,7 +108,6 @@ def test_the_app_shows_maps_of_the_page_and_of_the_server(
     expect_caption(firefox, example.attention().description)
     firefox.move(*place(firefox, ".vx-canvas", *middle(example, 5, 2)))
     expect_caption(firefox, example.attention(query=(5, 2)).description)
-    check_attention(firefox, example, 7, example.trace.layout.index((5, 2)))
     # A map that the server computes, of a class that is clicked at.
     firefox.move(1, 1)
     assert firefox.until(f"{EXPLORER}.settled()")
