@@ -3,7 +3,8 @@
 
 make.py photos PHOTOS.npz FOLDER --cifar10 CIFAR10_JPEG.npz    the photographs as an image folder
 make.py teacher PHOTOS.npz FOLDER SOFT.npz                     what three networks say of each of them
-make.py begin VIT_S_FOCUS.onnx FOLDER START.pt                 layers of a published network
+make.py published VIT_S_FOCUS.onnx FOLDER                      a published network, as a folder of transformers
+make.py begin VIT_S_FOCUS.onnx FOLDER START.pt                 layers of that network
 make.py train FOLDER SOFT.npz first START.pt OUT.pt            and so with features and end, each from the last
 make.py finish FOLDER END.pt OUT.safetensors                   the checkpoint
 make.py outside GCOMPRIS STAMPS FOLDER                         photographs from elsewhere, to judge it by
@@ -38,6 +39,7 @@ from torch import nn
 from tqdm import tqdm
 
 import vitviz
+from vitviz.images.kinds import picture_files
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.images.resizing import coarsen
 from vitviz.models.layers import EncoderLayer
@@ -46,11 +48,12 @@ from vitviz.models.vit import VisionTransformer
 from vitviz.training.augment import jitter_colours, resample
 from vitviz.training.calibrate import calibrate
 from vitviz.training.config import TrainingConfig
-from vitviz.training.data import LabelledImages, image_paths, read_image_folder, read_pictures
+from vitviz.training.data import LabelledImages, read_image_folder, read_pictures
 from vitviz.training.evaluate import accuracy_of, has_bfloat16, logits_of
 from vitviz.training.loop import average_into
 from vitviz.weights.model import Model
 from vitviz.weights.native import save_checkpoint
+from vitviz.weights.own_network import as_own
 
 # The network.
 PATCH, SIDE_PX, DEPTH, HIDDEN, WIDTH, HEADS = 8, 112, 8, 352, 384, 6
@@ -446,6 +449,20 @@ DINOV2 = {
     "layer_norm_eps": 1e-6,
 }
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+PROCESSOR = {
+    "image_processor_type": "BitImageProcessor",
+    "do_convert_rgb": True,
+    "do_resize": True,
+    "size": {"shortest_edge": 256},
+    "resample": 3,
+    "do_center_crop": True,
+    "crop_size": {"height": 224, "width": 224},
+    "do_rescale": True,
+    "rescale_factor": 1 / 255,
+    "do_normalize": True,
+    "image_mean": IMAGENET_MEAN,
+    "image_std": IMAGENET_STD,
+}
 # Photographs of each class: for the MLPs, the first half of them at one of these sizes in pixels and the second at the
 # other, and for the classifier.
 PRUNED_BY, PRUNED_SIDES, FITTED_TO, FITTED_SIDE = 3, (64, 112), 40, 88
@@ -459,10 +476,19 @@ RIDGE, PENALTY, STEPS = 1e-4, 1e-3, 80
 
 def published_network(path: Path) -> VisionTransformer:
     """The published network, opened as a DINOv2 of transformers; it has no classifier."""
+    with TemporaryDirectory() as folder:
+        write_published(path, Path(folder))
+        network = as_own(vitviz.load(folder)).network
+    assert isinstance(network, VisionTransformer)
+    return network
+
+
+def write_published(published: Path, out: Path) -> None:
+    """Write the published network as a folder of transformers; it is made where it is missing."""
     import onnx
     from onnx import numpy_helper
 
-    graph = onnx.load(str(path)).graph
+    graph = onnx.load(str(published)).graph
     values = {each.name: torch.from_numpy(np.array(numpy_helper.to_array(each))) for each in graph.initializer}
     made_by = {name: node for node in graph.node for name in node.output}
     weights = {name.removeprefix("backbone."): value for name, value in values.items() if name.startswith("backbone.")}
@@ -477,12 +503,10 @@ def published_network(path: Path) -> VisionTransformer:
     (grid,) = (value for value in values.values() if value.shape == (1, GRID * GRID, WIDTH))
     weights["embeddings.position_embeddings"] = torch.cat([values["onnx::Concat_1957"], grid], 1)
     weights["embeddings.mask_token"] = torch.zeros(1, WIDTH)
-    with TemporaryDirectory() as folder:
-        save_file(weights, Path(folder, "model.safetensors"))
-        Path(folder, "config.json").write_text(json.dumps(DINOV2))
-        network = vitviz.load(folder).network
-    assert isinstance(network, VisionTransformer)
-    return network
+    out.mkdir(parents=True, exist_ok=True)
+    save_file(weights, out / "model.safetensors", {"format": "pt"})
+    (out / "config.json").write_text(json.dumps(DINOV2))
+    (out / "preprocessor_config.json").write_text(json.dumps(PROCESSOR))
 
 
 def embed_like(network: VisionTransformer, source: VisionTransformer, like: Preprocessing, colours: int) -> None:
@@ -583,7 +607,7 @@ def drawn(folder: Path, classes: list[str], count: int, like: Preprocessing) -> 
     paths = [
         (path, index)
         for index, name in enumerate(classes)
-        for path in random.permutation(image_paths((folder / name).iterdir(), folder / name))[:count]
+        for path in random.permutation(picture_files((folder / name).iterdir(), folder / name)[0])[:count]
     ]
     images = read_pictures([path for path, _ in paths], folder, like, PATCH, PATCH)
     return images, torch.tensor([index for _, index in paths])
@@ -637,7 +661,7 @@ def begin(published: Path, folder: Path, out: Path) -> None:
     network.classifier = classifier
     right = fit_classifier(classifier, known, targets)
     print(f"the classifier is right about {right:.1%} of {len(targets):,} photographs that it is fitted to")
-    count = sum(len(image_paths((train / name).iterdir(), train / name)) for name in classes)
+    count = sum(len(picture_files((train / name).iterdir(), train / name)[0]) for name in classes)
     save_state(out, None, {"classes": classes, "training images": count}, 0, network)
 
 
@@ -879,7 +903,9 @@ def read_soft_labels(file: Path, folder: Path, labels: tuple[str, ...]) -> tuple
     if tuple(archive["labels"]) != labels:
         raise SystemExit(f"{file}: its classes are not those of {folder}")
     rows = {str(path): row for row, path in enumerate(archive["path"])}
-    paths = [f"{label}/{path.name}" for label in labels for path in image_paths((folder / label).iterdir(), folder)]
+    paths = [
+        f"{label}/{path.name}" for label in labels for path in picture_files((folder / label).iterdir(), folder)[0]
+    ]
     order = [rows[path] for path in paths]
     features = archive["features"][order].astype(np.float32)
     lengths = np.linalg.norm(features, axis=1, keepdims=True)
@@ -1180,12 +1206,14 @@ def main() -> None:
     for function, arguments in (
         (write_folder, ("photographs", "out")),
         (teach, ("photographs", "folder", "out")),
+        (write_published, ("published", "out")),
         (begin, ("published", "folder", "out")),
         (train, ("folder", "soft_labels", "part", "state", "out")),
         (finish, ("folder", "state", "out")),
         (outside, ("gcompris", "stamps", "out")),
     ):
-        name = {"write_folder": "photos", "teach": "teacher"}.get(function.__name__, function.__name__)
+        names = {"write_folder": "photos", "teach": "teacher", "write_published": "published"}
+        name = names.get(function.__name__, function.__name__)
         command = commands.add_parser(name, help=(function.__doc__ or "").partition("\n")[0])
         command.set_defaults(function=function)
         for argument in arguments:
