@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.analyses import MODELS
 from tests.support.makers import MakeModel
 from tests.support.pairs import every_pair
 from tests.support.pictures import photo
@@ -21,6 +20,16 @@ from vitviz import (
 from vitviz.analysis.costs import cost_of
 from vitviz.images.opening import open_image
 
+# Kinds of models that an analysis handles differently.
+MODELS: dict[str, dict[str, Any]] = {
+    "CLS": {},
+    "five prefix tokens": {"distillation_token": True, "register_tokens": 3},
+    "no CLS": {"cls_token": False, "pooling": "mean"},
+    "no CLS, registers": {"cls_token": False, "pooling": "mean", "register_tokens": 2},
+    "one head": {"heads": 1, "head_width": 32},
+    "one layer": {"depth": 1},
+    "no classifier": {"classes": 0},
+}
 every_model = pytest.mark.parametrize("changes", MODELS.values(), ids=MODELS)
 
 

@@ -92,18 +92,3 @@ def test_no_test_waits_for_a_short_time() -> None:
 def test_a_short_time_needs_a_reason(line: str) -> None:
     assert list(short_times(line)) == [1]
     assert list(short_times(f"# short: nothing has to happen meanwhile.\n{line}")) == []
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "time.sleep(0)",
-        "event.wait(60)",
-        "expect(part).to_be_visible(timeout=60_000)",
-        "', '.join(names)",
-        "assert 0.1 < time.monotonic() - start",
-        "MAX_COUNT = 3",
-    ],
-)
-def test_other_numbers_need_none(line: str) -> None:
-    assert list(short_times(line)) == []

@@ -13,6 +13,7 @@ from tests.driver import (
     ask,
     caption,
     choose_example,
+    choose_method,
     first_view,
     notice,
     open_link,
@@ -98,6 +99,11 @@ def test_likeness_is_all_that_a_model_without_classes_can_be_asked(
         choose_example(page, "rocket.jpg")
         assert target(page) is None
         expect(caption(page)).to_have_text(f"{NO_TARGET}.")
+        # Where no classifier reads a CLS token, the mean patch is asked.
+        for method in ("attention", "rollout"):
+            choose_method(page, method)
+            expect(page.locator(".vx-chip", has_text="mean patch").first).to_have_attribute("aria-pressed", "true")
+            check_page(page, library)
 
 
 def test_a_model_without_classes_asks_for_a_picture_before_it_says_why(browser: Browser, apps: Apps) -> None:

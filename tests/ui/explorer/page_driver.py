@@ -50,7 +50,7 @@ MODELS: dict[str, Callable[[], Model]] = {
     # Of so few patches that all maps with all their scores are soon there.
     "tiny": partial(made, 24, 24, 0, 4),
     "classes": partial(made, 32, 32, 1, 4),
-    "features": partial(made, 32, 32, 1, 4, classes=0),
+    "features": partial(made, 32, 32, 1, 4, classes=0, cls_token=False, pooling="mean"),
 }
 """The models of the apps that tests share, by their names."""
 
