@@ -133,6 +133,9 @@ def test_colours_and_likeness_of_two_pictures_are_those_of_the_library(
         for index in range(2):
             legend, text = (page.locator(f".vx-{name}").nth(index).bounding_box() for name in ("legend", "quantity"))
             assert legend and text and text["width"] > 30 and text["x"] + text["width"] <= legend["x"] + legend["width"]
+        expect(
+            page.locator(".vx-pane:not([hidden]) :is(.vx-two, .vx-scale-name)").locator("visible=true")
+        ).to_have_count(0)
         page.set_viewport_size({"width": 1280, "height": 900})
         settle(page)
         page.locator(".vx-canvas").nth(1).focus()
