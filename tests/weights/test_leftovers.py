@@ -260,6 +260,13 @@ def test_a_name_of_timms_does_not_settle_the_heads_of_other_code(moco: nn.Module
         vitviz.load(path, architecture=VIT_SMALL)
     model = vitviz.load(path, architecture=VIT_SMALL, heads=12)
     torch.testing.assert_close(model.network(pixels), moco(pixels), rtol=0, atol=1e-4)
+    # Where timm does not take the file either, the reasons of both are said.
+    head = nn.Sequential(nn.Linear(384, 8), nn.BatchNorm1d(8))
+    torch.save(prefixed("encoder.", {**moco.state_dict(), **prefixed("head.", head.state_dict())}), path)
+    with pytest.raises(
+        CheckpointError, match=r"timm: opening .* …; vitviz's own network: .*ignore=\['encoder\.head\.\*'\]"
+    ):
+        vitviz.load(path, architecture=VIT_SMALL)
 
 
 def test_heads_that_are_stated_come_before_those_of_the_name(moco: nn.Module, tmp_path: Path) -> None:

@@ -114,17 +114,21 @@ def _read_with_engine(
     place: Place, stated: Stated, engine: str | None, device: torch.device, report: Callable[[Any], None] | None
 ) -> Reading:
     """Read with vitviz's own network or, if it has none, with the package that the files name."""
+    has_architecture, own = "architecture" in stated.facts, ""
     if engine != "module":
         try:
             return read(place.path, stated, place.name)
         except UnknownFamilyError as error:
-            is_named = "architecture" in stated.facts or names_package(place.path)
-            if engine == "own" or stated.family is not None or not is_named:
+            if engine == "own" or stated.family is not None or not (has_architecture or names_package(place.path)):
                 raise error from None
+            own = f"; vitviz's own network: {error}" * has_architecture
     # Not before it is needed: it imports what watches a module.
     from vitviz.weights.by_package import read_by_package
 
-    return read_by_package(place.path, stated, place.name, device, report)
+    try:
+        return read_by_package(place.path, stated, place.name, device, report)
+    except CheckpointError as error:
+        raise type(error)(f"{error}{own}") from None
 
 
 def names_package(path: Path) -> bool:
