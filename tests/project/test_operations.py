@@ -271,11 +271,6 @@ def test_a_mixup_of_visitors_results_is_detected(served: Served, visitors: list[
         tally_of(served, replace(one, analyses={**one.analyses, None: mixed}))
 
 
-def test_a_visitor_who_leaves_midway_leaves_no_job(served: Served, visitors: list[Guest]) -> None:
-    tally = tally_of(served, visitors[1], load.LEAVE_EVERY - 1)
-    assert tally.rows_checked == 1
-
-
 def test_a_load_test_ends_at_its_limit(served: Served, visitors: list[Guest]) -> None:
     with pytest.raises(LimitReachedError, match="all requests"):
         tally_of(served, visitors[0], traffic=traffic_to(served, 4))

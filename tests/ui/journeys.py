@@ -5,7 +5,6 @@ Every journey has a seed of its own, which is printed; with VITVIZ_SEED=7, that 
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 import re
 import time
@@ -187,22 +186,3 @@ def journeys_app(server_settings: ServerSettings | None = None) -> Iterator[tupl
     model = made(24, 24, 0, 4)
     with small_app(model, server_settings) as app:
         yield app.address, Library(model)
-
-
-def _loop() -> None:
-    while True:
-        pass
-
-
-@contextmanager
-def load(processes: int = 2) -> Iterator[None]:
-    """Endless loops that take the processors."""
-    loops = [multiprocessing.Process(target=_loop, daemon=True) for _ in range(processes)]
-    for each in loops:
-        each.start()
-    try:
-        yield
-    finally:
-        for each in loops:
-            each.kill()
-            each.join()

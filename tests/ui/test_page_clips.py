@@ -168,12 +168,6 @@ def test_without_the_extra_the_answer_says_which_one_is_missing(
     worker.close()
 
 
-def test_the_operator_limits_clips(clip: Path) -> None:
-    for given, words in (
-        ({"clip_bytes": 1000}, "at most 1,000 are taken"),
-        ({"clip_pixels": 76_799}, "at most 76,799 pixels"),
-    ):
-        with pytest.raises(vitviz.ImageError, match=words):
-            on_loop(Clips(**given).handlers.service.uploaded.clip(Upload(clip, "clip.mp4")))
+def test_the_operator_limits_clips() -> None:
     limits = ServerSettings(clip_seconds=2.5, clip_pixels=10, clip_bytes=1024).clip_limits
     assert (limits.seconds, limits.pixels, limits.nbytes, limits.frames) == (2.5, 10, 1024, 150)

@@ -37,7 +37,6 @@ from tests.support.visits import on_loop
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import SmallApp
 from vitviz.analysis.recomputable import kept_bytes
-from vitviz.ui.links import read_link
 
 pytestmark = pytest.mark.browser
 
@@ -108,27 +107,6 @@ def test_no_method_answers_for_the_square_that_the_page_opens_with(browser: Brow
         assert first_view(page)["parameters"] == {"query": [2, 5]}
     finally:
         page.close()
-
-
-LINKS = (
-    "example=rocket.jpg&fit=native&resolution=48&method=attention&p.layer=1&p.head=1&p.query=3,5",
-    "method=rollout&p.head_fusion=max&p.start_layer=1&p.query=3,5&grid=true&colormap=gray&smooth=true",
-    "method=attention&p.query=2,2&pins=1,1;cls;0,7&panel=probes",
-    "method=grad_cam&heads-off=0.1;2.0&patches-off=3.5&panel=switches",
-    "method=attention&layout=two&second.method=attention_mass&second.p.mass=0.3&second.example=coffee.jpg&opacity=0.4",
-    "method=rollout&layout=difference&second.method=attention",
-    "method=attention&p.direction=column&p.query=4,4&layout=slide&divider=0.25&fade=false&shared=true",
-    "method=attention&p.head=0&panel=guide",
-)
-
-
-def test_a_link_opens_what_it_says(browser: Browser, cifar: SmallApp) -> None:
-    library = Library(cifar.model)
-    for link in LINKS:
-        with page_at(browser, cifar.address, link) as page:
-            expect(notice(page)).not_to_be_visible()
-            assert state(page) == read_link(f"?{link}").state.to_json(), link
-            check_page(page, library)
 
 
 def test_a_page_over_plain_http_draws_maps_of_the_server(browser: Browser, cifar: SmallApp) -> None:

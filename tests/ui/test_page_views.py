@@ -19,7 +19,6 @@ from tests.driver import (
     caption,
     choose_example,
     choose_layout,
-    choose_method,
     choose_other,
     click,
     click_patch,
@@ -45,21 +44,6 @@ pytestmark = pytest.mark.browser
 
 
 # ---- two maps ----
-
-
-def test_two_maps_have_controls_of_their_own(page: Page, example: Analysis, library: Library) -> None:
-    choose_layout(page, "two")
-    check_page(page, library)
-    # A click chooses the map that the controls are about, too.
-    click_patch(page, example, 4, 4, pane=1)
-    choose_method(page, "grad_cam")
-    check_page(page, library)
-    assert [view["method"] for view in state(page)["views"]] == ["attention", "grad_cam"]
-    for layout, methods in (("one", ["attention"]), ("two", ["attention", "grad_cam"])):
-        choose_layout(page, layout)
-        check_page(page, library)
-        assert [view["method"] for view in state(page)["views"]] == methods
-        expect(canvas(page, 1)).to_be_visible(visible=layout == "two")
 
 
 def test_two_maps_stand_side_by_side_where_both_fit(cifar_page: Page) -> None:

@@ -124,8 +124,10 @@ def test_two_layers_side_by_side_share_hover_token_and_scale(registers_page: Pag
     expect(page.locator("[data-name=layer]")).to_contain_text("2 of 0–2")
     canvas(page).click(position=patch_position(page, analysis, 1, 1), modifiers=["Shift"])
     expect(page.locator(".vx-pin")).to_have_text(["patch (1, 1)"])
-    choose_layout(page, "one")
-    expect(canvas(page, 1)).not_to_be_visible()
+    for layout in ("one", "two"):
+        choose_layout(page, layout)
+        expect(canvas(page, 1)).to_be_visible(visible=layout == "two")
+    assert state(page)["views"][1]["parameters"]["layer"] == 0
 
 
 def test_another_grid_is_linked_by_position(browser: Browser, cifar: SmallApp) -> None:
