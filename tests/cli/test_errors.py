@@ -15,7 +15,6 @@ from vitviz.cli.parsing import parse
 
 ERRORS: dict[str, tuple[list[str], str]] = {
     "no image": (["attention", "gone.png"], "gone.png: no such file"),
-    "no checkpoint": (["rollout", "{photo}", "--checkpoint", "vit-b"], "'vit-b': neither a checkpoint's name nor"),
     "too much discarded": (["rollout", "{photo}", "--discard-ratio", "1"], "--discard-ratio 1.0: expected a number"),
     "no number": (["rollout", "{photo}", "--residual-weight", "nan"], "--residual-weight nan: expected a number"),
     "percentiles out of order": (

@@ -12,8 +12,7 @@ import torch
 from PIL import Image
 
 from tests.support.commands import Capture, command_of, same_pixels
-from tests.support.makers import MakeModel
-from vitviz import METHODS, Analysis, Model, Style, analyze, contrast, likeness, load, margin, save_checkpoint
+from vitviz import METHODS, Analysis, Model, Style, analyze, contrast, likeness, load, margin
 from vitviz.attribution.parameters import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, Switch, Token
 from vitviz.cli.command import main
 from vitviz.cli.parsing import parse
@@ -225,14 +224,3 @@ def test_a_map_is_about_what_is_typed(
     heatmap = own.map("relevance", target=target(own, another))
     assert same_pixels(written, heatmap.overlay(Style()))
     assert capsys.readouterr().out == f"{heatmap.caption(Style())}\nwritten to {written}\n"
-
-
-def test_likeness_needs_no_classifier(
-    photo: Path, other: Path, make_model: MakeModel, capsys: Capture, tmp_path: Path
-) -> None:
-    save_checkpoint(tmp_path / "features.safetensors", make_model(classes=0))
-    arguments = ["grad-cam", str(photo), "--checkpoint", str(tmp_path / "features.safetensors"), "--layer", "0"]
-    assert main([*arguments, "--like", str(other), "--resolution", "32"]) == 0
-    assert "Grad-CAM for likeness to other.png" in capsys.readouterr().out
-    assert main(arguments) == 2
-    assert capsys.readouterr().err.startswith("vitviz: grad_cam: this model has no classifier")

@@ -13,11 +13,10 @@ from PIL import Image
 from torch.utils.data import DataLoader, TensorDataset
 
 import vitviz
-from tests.datasets.batches import asked
 from tests.support.batches import check_same
 from tests.support.pictures import photo
 from tests.support.refusals import check_refusals
-from vitviz import Analysis, ConfigError, ImageError, LimitError, MethodError, Model
+from vitviz import Analysis, ConfigError, ImageError, LimitError, Model
 from vitviz.analysis.encoder import Encoder
 from vitviz.datasets import BatchRequest, MapRequest, analyze_loader, rows_of
 
@@ -136,4 +135,3 @@ def test_what_is_no_batch_of_pictures_is_one_sentence(
         ".*expected those by the model of the request": lambda: rows_of(analyses, BatchRequest(make_model())),
     }
     check_refusals(ConfigError, calls)
-    check_refusals(MethodError, {"method 'rolout'": lambda: asked(model, maps=(MapRequest("rolout"),))})

@@ -193,7 +193,6 @@ def test_an_impossible_request_is_refused_by_name_before_anything_is_computed(
         "pooling_attention: ": lambda: cascade(analysis, ["rollout", "pooling_attention"]),
         "method 'speed': ": lambda: cascade(analysis, ["rollout", "speed"]),
         "relevance: this model has no classifier": lambda: cascade(no_classes, ["relevance"]),
-        "target 5: this model has classes 0 to 4": lambda: cascade(analysis, ["rollout"], 5),
         "target 1: this model has no classifier": lambda: cascade(no_classes, ["rollout"], 1),
     }
     check_refusals(MethodError, calls)
