@@ -32,6 +32,7 @@ class Held:
         self.begun, self.release = threading.Event(), threading.Event()
 
     def __call__(self, report: Report) -> None:
+        self.thread = threading.get_ident()
         self.begun.set()
         assert self.release.wait(HANG_SECONDS)
 
@@ -99,16 +100,17 @@ async def test_new_addresses_without_end_hold_up_nobody_for_ever(turns: Turns) -
 
 async def test_work_at_the_same_time_shares_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
-    counts = list[int]()
-    monkeypatch.setattr(torch, "set_num_threads", counts.append)
+    counts = dict[int, int]()
+    # Apps of other tests may set theirs meanwhile.
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: counts.update({threading.get_ident(): count}))
     line, held = Line(places=2), [Held() for _ in range(2)]
     tasks = list[asyncio.Task[Any]]()
     for each in held:
         tasks.append(by("a", line.run(each)))
         assert await asyncio.to_thread(each.begun.wait, HANG_SECONDS)
-    assert counts == [4, 2]
     for each in held:
         each.release.set()
+    assert [counts[each.thread] for each in held] == [4, 2]
     await asyncio.gather(*tasks)
 
 
