@@ -1,4 +1,4 @@
-"""Sets the lowest entries of a layer's fused attention to zero, exactly as many as are asked for."""
+"""Sets the lowest entries of a layer's fused attention to zero, exactly the share that a ratio names."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def ask_command() -> Command:
         "ask a vision-language model about an image, and draw what it attends to for each word",
         "asking:run",
         IMAGE,
-        option("question", help='what is asked, such as "What is the animal doing?"'),
+        option("question", help='about the image, such as "What is the animal doing?"'),
         option(
             "--model",
             required=True,

@@ -344,16 +344,16 @@ class Answer(AttributeAdvice):
         self._check(word, self._likely(logits))
         return grid.heatmap(grid.cells(values), quantity, description)
 
-    def _check(self, word: Word, said: torch.Tensor) -> None:
-        """Refuse a second pass that says another probability of a word, ``"2 step"`` as of :meth:`_likely`."""
-        again, largest = said[:, list(word.steps)]
+    def _check(self, word: Word, likely: torch.Tensor) -> None:
+        """Refuse a second pass that gives a word another probability, from ``"2 step"`` as of :meth:`_likely`."""
+        second, largest = likely[:, list(word.steps)]
         before = math.log(word.probability) if word.probability else -math.inf
         rounding = TOLERANCES.get(dtype_of(self.prompt.model.module), 0.0) * max(1.0, float(largest.max()))
         bound = len(word.steps) * max(SAME_LOG_PROBABILITY, rounding)
         # The negated comparison refuses NaN, too.
-        if not abs(float(again.sum()) - before) <= bound:
+        if not abs(float(second.sum()) - before) <= bound:
             raise MethodError(
-                f"{word.text!r} was written with log-probability {before:.6f}, and has {float(again.sum()):.6f} in a "
+                f"{word.text!r} was written with log-probability {before:.6f}, and has {float(second.sum()):.6f} in a "
                 f"second pass; expected a difference of at most {bound:.1g}: nothing can be said of what the first "
                 "computed"
             )

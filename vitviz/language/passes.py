@@ -55,7 +55,7 @@ class KeptCalls(TorchFunctionMode):
 def flow(
     prompt: Prompt, ids: Sequence[int], recorder: Recorder, factors: Mapping[int, Mapping[int, float]]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What flows to the tokens that are asked for, from each token that the layers read, and the logits of the pass.
+    """What flows to the tokens with factors, from each token that the layers read, and the logits of the pass.
 
     Rollout: ``r ← r (Ā + I) / 2`` from the last layer down, where r is a row that begins with 1 at the tokens whose
     logits are asked for, and Ā is the mean attention of the heads (Abnar & Zuidema 2020, "Quantifying Attention Flow in

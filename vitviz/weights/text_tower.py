@@ -89,7 +89,11 @@ def tower_of(model: Any, tokenizer: Any) -> TextTower:
 
 
 def _features(model: Any, tokenizer: Any, text: str) -> torch.Tensor:
-    """The features of a text, ``"feature"``."""
+    """The features of a text, ``"feature"``.
+
+    Raises:
+        MethodError: there is no tokenizer, or the model does not read the text to its end.
+    """
     if tokenizer is None:
         raise MethodError(NO_TOKENIZER)
     # What follows a text shows whether all of it is read.
