@@ -27,7 +27,7 @@ MOST = {
     "training": 430,
     "ui": 3230,
     "video": 600,
-    "visualization": 850,
+    "visualization": 860,
     "vitviz": 200,
     "weights": 2550,
     "worker": 220,

@@ -11,7 +11,7 @@ from PIL import Image
 
 from tests.support.heatmaps import array, heatmap_over, noise, prepare, token_map
 from tests.support.pairs import every_pair
-from vitviz import Heatmap, QueryError, Style
+from vitviz import Heatmap, MethodError, QueryError, Style
 from vitviz.visualization.colormaps import COLORMAPS, colour_table
 
 
@@ -63,6 +63,11 @@ def test_a_colormap_of_any_number_of_colours_is_applied_itself(colormap: Colorma
     np.testing.assert_allclose(
         array(found), share * expected + (1 - share) * image, atol=1 if steps == colormap.N else 6
     )
+
+
+def test_a_colormap_that_is_not_opaque_is_refused() -> None:
+    with pytest.raises(MethodError, match=r"colours of alpha 0\.2 found; .*opacity=.*fade="):
+        Style(ListedColormap([(1, 0, 0, 0.2), (0, 1, 0, 1)], name="clear"))
 
 
 def exact(heatmap: Heatmap, smooth: bool) -> np.ndarray:

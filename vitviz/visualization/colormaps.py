@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -22,13 +22,18 @@ MAX_COLOURS = 256
 DIVERGING_COLORMAP = "coolwarm"
 
 
-def check_colormap(colormap: object) -> None:
+def check_colormap(colormap: Any) -> None:
     """Refuse what is neither a name in :data:`COLORMAPS` nor a colormap of matplotlib.
 
     Raises:
-        MethodError: it is neither.
+        MethodError: it is neither, or its colours are not opaque.
     """
-    if is_object(colormap) or (isinstance(colormap, str) and colormap in COLORMAPS):
+    if is_object(colormap):
+        if (lowest := colormap(np.arange(colormap.N))[:, 3].min()) < 1:
+            opaque = "expected opaque colours; Style(opacity=…) and Style(fade=True) let the image through"
+            raise MethodError(f"colormap {colormap.name!r}: colours of alpha {lowest:.3g} found; {opaque}")
+        return
+    if isinstance(colormap, str) and colormap in COLORMAPS:
         return
     expected = (
         f"expected {choices(COLORMAPS)}, or one of matplotlib's own as an object, such as matplotlib.colormaps['jet']"
