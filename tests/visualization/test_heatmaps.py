@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import ExifTags, Image
 
 from tests.support.heatmaps import array, heatmap_over, noise, prepare, token_map
 from tests.support.pairs import every_pair
@@ -167,6 +167,8 @@ def test_a_map_is_saved_as_the_picture_that_it_is(tmp_path: Path, name: str) -> 
     heatmap.save(str(tmp_path / f"marked {name}"), "magma", (1, 2))
     with Image.open(tmp_path / name) as plain, Image.open(tmp_path / f"marked {name}") as marked:
         assert plain.format == name.partition(".")[2].upper()
+        description = marked.getexif().get(ExifTags.Base.ImageDescription)
+        assert description == (None if name == "map.bmp" else heatmap.caption("magma"))
         if name != "map.webp":
             assert np.array_equal(array(plain), array(heatmap.overlay()))
             assert np.array_equal(array(marked), array(heatmap.overlay(Style("magma"), (1, 2))))

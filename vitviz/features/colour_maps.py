@@ -66,7 +66,7 @@ class Picture(AttributeAdvice):
             ImageError: the file cannot be written, or no format has this ending.
             MethodError: the opacity is out of range.
         """
-        save_as(path, partial(self.overlay, opacity, smooth), self.figure)
+        save_as(path, partial(self.overlay, opacity, smooth), self.figure, caption=self.description)
 
     def figure(self) -> Figure:
         """The picture with its caption, for a notebook or a paper."""

@@ -302,6 +302,8 @@ class Heatmap(Rows, AttributeAdvice):
     ) -> None:
         """Write :meth:`overlay` to a file, in the format of its ending, such as ``.png`` or ``.jpg``.
 
+        The picture carries :meth:`caption` as its description (Exif), where the format has one.
+
         ``.svg`` and ``.pdf`` are :meth:`figure`, with its grid, colour bar and text as vectors. ``.npz`` has the
         numbers, whatever the style: ``values``, as of :meth:`numpy`; ``box``, the left, top, right and bottom of the
         map on the picture in pixels; ``size``, the picture's width and height; ``grid``, the map's rows and columns;
@@ -318,7 +320,8 @@ class Heatmap(Rows, AttributeAdvice):
         geometry = self.geometry
         arrays: dict[str, Any] = {"values": self.numpy(), "box": geometry.box, "grid": self.shape}
         arrays |= {"size": (geometry.image_width, geometry.image_height), "description": self.description}
-        save_as(path, partial(self.overlay, style, mark), partial(self.figure, style, mark), arrays)
+        drawn = partial(self.overlay, style, mark), partial(self.figure, style, mark)
+        save_as(path, *drawn, arrays, self.caption(style))
 
     @named_arguments(MethodError, _unknown_argument)
     def figure(self, style: AnyStyle = None, mark: tuple[int, int] | None = None, ax: Axes | None = None) -> Figure:

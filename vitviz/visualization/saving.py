@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
+from PIL import ExifTags, Image
 
 from vitviz.errors.kinds import ImageError
 from vitviz.system.atomic import atomic_write
@@ -38,8 +38,15 @@ def save_as(
     picture: Callable[[], Image.Image],
     figure: Callable[[], Figure],
     arrays: Mapping[str, Any] | None = None,
+    caption: str = "",
 ) -> None:
     """Write a picture, a figure as vectors, or arrays, whichever the ending of the path asks for.
+
+    Args:
+        path: of the file.
+        picture, figure: make what is written.
+        arrays: by name; None where there are no numbers.
+        caption: what the picture shows, its description in the Exif of formats that have one.
 
     Raises:
         ImageError: the file cannot be written, or no format has this ending.
@@ -52,7 +59,9 @@ def save_as(
         write = partial(figure().savefig, format=ending[1:])
     else:
         check_ending(path, f", or {NUMBERS} for its numbers" * bool(arrays))
-        write = partial(picture().save, format=Image.registered_extensions()[ending])
+        exif = Image.Exif()
+        exif[ExifTags.Base.ImageDescription] = caption.encode()
+        write = partial(picture().save, format=Image.registered_extensions()[ending], exif=exif)
     # Some formats cannot hold every picture, such as a very wide one.
     with atomic_write(path, error=ImageError) as file:
         write(file)
