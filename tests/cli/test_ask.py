@@ -38,6 +38,9 @@ def test_the_command_draws_a_panel_for_each_word_of_the_answer(
     model = vitviz.load(module, processor=processor)
     answer = vitviz.ask(PICTURE, "what is this", model, text="a cat")
     options = ["--model", str(folder), "--text", "a cat", "--map", "relevance"]
+    assert main([*ASK, *options[:-2], "--layer", "-1", "--head", "1", "--json"]) == 0
+    of_head = json.loads(capsys.readouterr().out)["words"][1]
+    assert of_head["values"][0] == pytest.approx(answer.attention("cat", -1, 1).values[0].tolist(), abs=1e-6)
     assert main([*ASK, *options, "-o", str(tmp_path / "words.png"), "--quiet"]) == 0
     assert capsys.readouterr().out.split()[:3] == ["a", "cat", "a"]
     with Image.open(tmp_path / "words.png") as picture:
@@ -113,6 +116,8 @@ def test_a_folder_that_transformers_does_not_open_is_one_sentence(
     assert message.endswith(" …\n")
 
 
-def test_a_number_of_tokens_is_refused_by_the_name_of_the_option(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_layer_of_one_map_and_numbers_are_refused_by_the_names_of_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*ASK, "--model", "none", "--tokens", "0"]) == 2
     assert capsys.readouterr().err == "vitviz: --tokens 0: expected a whole number of at least 1\n"
+    assert main([*ASK, "--model", "none", "--map", "rollout", "--layer", "1"]) == 2
+    assert "--layer: of --map attention alone; rollout is that of all layers" in capsys.readouterr().err

@@ -30,6 +30,8 @@ def run(
     precision: str | None,
     text: str | None,
     map: str,
+    layer: int | None,
+    head: int | None,
     tokens: int,
     output: Path | None,
     json: bool,
@@ -43,18 +45,28 @@ def run(
     """
     if output is not None:
         check_output(output, image)
+    place = {name: number for name, number in (("layer", layer), ("head", head)) if number is not None}
+    if place and map != "attention":
+        raise MethodError(f"--{next(iter(place))}: of --map attention alone; {map} is that of all layers and heads")
     limit = integer("tokens", tokens, 1, MethodError)
     answer = ask(image, question, _opened(model, device, precision), text=text, max_new_tokens=limit)
     words = answer.words[: None if json else MAX_PANELS]
     # What is hidden for the last word serves all words before it.
-    maps = [getattr(answer, map)(word) for word in reversed(words)][::-1] if output is not None or json else []
+    maps = [getattr(answer, map)(word, **place) for word in reversed(words)][::-1] if output is not None or json else []
     if json:
         records = [
             {**vars(word), "description": found.description, "values": found.values}
             for word, found in zip(words, maps, strict=True)
         ]
-        box = maps[0].geometry.box if maps else None
-        print_json({"image": image, "model": model, "text": answer.text, "box": box, "words": records})
+        print_json(
+            {
+                "image": image,
+                "model": model,
+                "text": answer.text,
+                "box": maps[0].geometry.box if maps else None,
+                "words": records,
+            }
+        )
     else:
         show("\n".join([answer.text, *(f"  {word.text:<20} {percent(word.probability)}" for word in answer.words)]))
     if output is not None:

@@ -145,8 +145,11 @@ def _print(summary: Summary, output: Path) -> None:
     failed = f"; {summary.failed:,} could not be analysed" if summary.failed else ""
     noun = "picture" if summary.analysed == 1 else "pictures"
     batch = "" if summary.batch_size is None else f", {summary.batch_size} at once"
-    idle = None if summary.wait_seconds is None or not done else summary.wait_seconds / summary.seconds
-    wait = "" if idle is None else f"; the model waited {idle:.0%} of the time for pictures"
+    wait = (
+        f"; the model waited {summary.wait_seconds / summary.seconds:.0%} of the time for pictures"
+        if done and summary.wait_seconds is not None
+        else ""
+    )
     print(f"{summary.analysed:,} {noun} analysed{rate}{batch}{wait}{failed}{skipped}\nwritten to {output / 'parts'}")
     if summary.other_folders:
         folders = several([f"{quote(name)} ({count:,})" for name, count in summary.other_folders.items()])

@@ -37,6 +37,13 @@ def ask_command() -> Command:
             help="attention of the head that reads most, relevance or rollout of all layers, or hiding of squares of "
             "the image (default: %(default)s)",
         ),
+        option(
+            "--layer",
+            type="int",
+            default=None,
+            help="of --map attention, counted from 0 among those that read the image (default: that of the best head)",
+        ),
+        option("--head", type="int", default=None, help="of this layer (default: the mean of all)"),
         option("--text", default=None, help="what it has to write, in place of its own answer"),
         option(
             "--tokens",

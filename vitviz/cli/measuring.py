@@ -42,8 +42,15 @@ def run_check_methods(
     model, paths, correlations = _measured(
         images, count, cascades, load_options, methods=methods, resolution=resolution
     )
-    step_names = steps(model.network.config.depth)
-    _write(output, model, images, paths, resolution=resolution, steps=step_names, correlations=correlations)
+    _write(
+        output,
+        model,
+        images,
+        paths,
+        resolution=resolution,
+        steps=steps(model.network.config.depth),
+        correlations=correlations,
+    )
     show(f"{cascade_table(correlations)}\n\n{INTERPRETATION}")
 
 
