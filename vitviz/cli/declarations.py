@@ -13,6 +13,7 @@ from vitviz.cli.options import (
     ANALYSIS,
     CHECKPOINT,
     EXPLORED,
+    FACT_OPTIONS,
     FIT,
     IMAGE,
     MAP_GRAMMAR,
@@ -174,6 +175,7 @@ def commands() -> list[Command]:
             "write a page that runs models in the visitor's browser, as a folder for any static host",
             "exploring:run_site",
             *SITE,
+            *FACT_OPTIONS,
         ),
         command(
             "probe",

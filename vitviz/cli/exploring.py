@@ -53,13 +53,13 @@ def _write_with_model(picture: Picture | None, output: Path, settings: dict[str,
     note(f"The page runs {model.name} by itself, {len(page) / 1e6:.1f} MB\nwritten to {output}")
 
 
-def run_site(models: list[str], output: Path) -> None:
+def run_site(models: list[str], output: Path, family: str | None, overrides: list[str]) -> None:
     """Write the explorer that runs models on the visitor's device as a folder for any static host."""
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ConfigError(f"{output}: not an empty folder; expected a new one")
-    loaded = [load_with_bar(name, None, [], "cpu", "float32") for name in models]
+    loaded = [load_with_bar(name, family, overrides, "cpu", "float32") for name in models]
     from vitviz.ui.explorer.device_page import device_page
     from vitviz.ui.explorer.device_site import write_site
 
     size = write_site(device_page(loaded, is_downloaded=True), output)
-    note(f"{len(loaded)} models, {size / 1e6:.1f} MB\nwritten to {output}; python -m http.server -d {output} serves it")
+    note(f"{len(loaded)} model{'s' * (len(loaded) != 1)}, {size / 1e6:.1f} MB\nwritten to {output}; python -m http.server -d {output} serves it")
