@@ -62,4 +62,7 @@ def run_site(models: list[str], output: Path, family: str | None, overrides: lis
     from vitviz.ui.explorer.device_site import write_site
 
     size = write_site(device_page(loaded, is_downloaded=True), output)
-    note(f"{len(loaded)} model{'s' * (len(loaded) != 1)}, {size / 1e6:.1f} MB\nwritten to {output}; python -m http.server -d {output} serves it")
+    note(
+        f"{len(loaded)} model{'s' * (len(loaded) != 1)}, {size / 1e6:.1f} MB\n"
+        f"written to {output}; python -m http.server -d {output} serves it"
+    )
