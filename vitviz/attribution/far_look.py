@@ -75,8 +75,8 @@ def far_look(trace: AttentionTrace, pixels: torch.Tensor) -> FarLook | None:
     is_query = torch.zeros(layout.token_count, dtype=torch.bool).index_fill(0, first + queries, True)
     places = torch.cartesian_prod(*(torch.arange(count) / count for count in (height, width)))
     importance = contrast(pixels, layout)
-    # "query key", zero where the key is near.
-    importance = importance[queries, None] * importance * (torch.cdist(places[queries], places) >= FAR)
+    # "key query", zero where the key is near.
+    importance = importance[:, None] * importance[queries] * (torch.cdist(places, places[queries]) >= FAR)
     best: FarLook | None = None
     highest = 0.0
     starts = range(first + step // 2 * width, layout.token_count, step * width)
@@ -88,20 +88,26 @@ def far_look(trace: AttentionTrace, pixels: torch.Tensor) -> FarLook | None:
             for block in blocks
             for rows, weights in trace.weights_in_chunks(layer, block)
         ]
-        weights = rearrange(torch.cat(chunks, 1), "head query (row column) -> head query row column", row=height)
-        shares = F.avg_pool2d(precise(weights), PLACE_PATCHES, 1, PLACE_PATCHES // 2, divisor_override=1).flatten(2)
-        # A bound of what is left after the median, which takes most of the time.
-        bounds = (shares * importance).amax((1, 2))
-        for head in bounds.argsort(descending=True).tolist():
-            if bounds[head] <= highest:
+        # With queries as channels that lie side by side, torch adds places up in a seventh of the time.
+        weights = rearrange(torch.cat(chunks, 1), "head query (row column) -> 1 (head query) row column", row=height)
+        weights = precise(weights).contiguous(memory_format=torch.channels_last)
+        sums = F.avg_pool2d(weights, PLACE_PATCHES, 1, PLACE_PATCHES // 2, divisor_override=1)
+        shares = rearrange(sums, "1 (head query) row column -> (row column) head query", head=trace.heads)
+        # "key head", at least what is left after the median, which takes longer.
+        bounds = (shares * importance[:, None]).amax(2)
+        for head in bounds.amax(0).argsort(descending=True).tolist():
+            keys = (bounds[:, head] > highest).nonzero().flatten()
+            if not len(keys):
                 break
-            excess = shares[head] - shares[head].median(0).values
-            score, index = (excess * importance).flatten().max(0)
+            found = shares[keys, head]
+            excess = found - found.median(1, keepdim=True).values
+            # Of equal ones, the first query's.
+            score, index = (excess * importance[keys]).T.flatten().max(0)
             if score > highest:
                 highest = float(score)
-                query, key = divmod(int(index), layout.patch_count)
-                share, more = float(shares[head, query, key]), float(excess[query, key])
-                ends = divmod(int(queries[query]), width), divmod(key, width)
+                query, place = divmod(int(index), len(keys))
+                share, more = float(found[place, query]), float(excess[place, query])
+                ends = divmod(int(queries[query]), width), divmod(int(keys[place]), width)
                 best = FarLook(layer, head, *ends, share, more)
     return best
 
