@@ -15,6 +15,7 @@ from tests.support.makers import MakeModel
 from tests.support.modules import OwnViT, load_own
 from tests.support.probes import near
 from vitviz import Analysis, ConfigError, MethodError, QueryError, analyze, clusters, matches
+from vitviz.features.colour_maps import group_colours
 
 
 def cosine(one: list[float], other: list[float]) -> float:
@@ -131,6 +132,11 @@ def test_planted_groups_are_found_the_largest_first(make_model: MakeModel) -> No
     again = clusters(analyses, 3, layer=0, of="keys")
     assert all(torch.equal(one.values, other.values) for one, other in zip(maps, again, strict=True))
     assert clusters(analyses[0], 3, layer=0, of="keys", seed=7)[0].values.unique().numel() == 3
+    # Smoothed, a border would have the colour of a third group.
+    drawn = np.asarray(maps[0].overlay()).reshape(-1, 3)
+    colours = (group_colours(3) * 255).round().byte().numpy()
+    assert set(map(tuple, drawn)) <= set(map(tuple, colours))
+    assert len(set(map(tuple, (group_colours(12) * 255).round().long().tolist()))) == 12
 
 
 def test_as_many_groups_as_patches_and_no_more(make_model: MakeModel) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -52,6 +53,12 @@ def component_colours(places: torch.Tensor) -> torch.Tensor:
     return torch.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
 
 
+def group_colours(count: int) -> torch.Tensor:
+    """As many colours that look different, sRGB ``"group channel"`` in [0, 1]: hues around, dark and light in turn."""
+    hues, is_light = torch.arange(count) * 2 * math.pi / count, torch.arange(count) % 2
+    return component_colours(torch.stack([0.5 + hues.cos() / 2, 0.5 + hues.sin() / 2, 0.2 + 0.6 * is_light], -1))
+
+
 class Picture(AttributeAdvice):
     """What one map has, and several have side by side."""
 
@@ -59,7 +66,7 @@ class Picture(AttributeAdvice):
     overlay: Any
 
     @named_arguments(MethodError)
-    def save(self, path: str | os.PathLike[str], opacity: float = 1.0, smooth: bool = True) -> None:
+    def save(self, path: str | os.PathLike[str], opacity: float = 1.0, smooth: bool | None = None) -> None:
         """Write ``overlay(opacity, smooth)`` to a file in the format of its ending; ``.svg`` and ``.pdf`` are a figure.
 
         Raises:
@@ -91,6 +98,7 @@ class ColourMap(Picture):
         geometry: position of the model's input on the picture.
         layer: whose vectors they are, from 0.
         description: how it was made, as captions show it.
+        is_smooth: whether a colour between two others means something, unlike that between two groups.
 
     >>> maps = vitviz.components([analysis])
     >>> maps[0].colours.shape
@@ -103,14 +111,16 @@ class ColourMap(Picture):
     geometry: Geometry = field(repr=False)
     layer: int
     description: str
+    is_smooth: bool = True
 
     @named_arguments(MethodError)
-    def overlay(self, opacity: float = 1.0, smooth: bool = True) -> Image.Image:
+    def overlay(self, opacity: float = 1.0, smooth: bool | None = None) -> Image.Image:
         """The colours over the picture, which is dim outside the model's input.
 
         Args:
             opacity: of the colours, in [0, 1]; 1 for the colours alone.
-            smooth: whether to interpolate between patch centres instead of drawing each patch in one colour.
+            smooth: whether to interpolate between patch centres instead of drawing each patch in one colour; by default
+                unless the colours are those of groups.
 
         Raises:
             MethodError: the opacity is out of range.
@@ -123,7 +133,9 @@ class ColourMap(Picture):
         patches = Image.fromarray((self.colours * 255).round().to(torch.uint8).numpy())
         # Pillow takes the centre of each pixel.
         inverse = (across, 0, -left * across, 0, down, -top * down)
-        resampling = Image.Resampling.BICUBIC if smooth else Image.Resampling.NEAREST
+        resampling = (
+            Image.Resampling.BICUBIC if (self.is_smooth if smooth is None else smooth) else Image.Resampling.NEAREST
+        )
         colours = patches.transform(self.image.size, Image.Transform.AFFINE, inverse, resampling)
         overlay = Image.blend(self.image, colours, opacity)
         dim_outside(self.image, geometry, overlay)
@@ -131,7 +143,23 @@ class ColourMap(Picture):
 
 
 class ColourMaps(list[ColourMap], Picture):
-    """The colours of several pictures, the same for what is alike; a notebook shows them side by side.
+    """The colours of several pictures, the same for what is alike; a notebook shows them side by side."""
+
+    def __init__(self, maps: Iterable[ColourMap]) -> None:
+        super().__init__(maps)
+        self.description = self[0].description
+
+    def overlay(self, opacity: float = 1.0, smooth: bool | None = None) -> Image.Image:
+        """All overlays side by side at one height, as of :meth:`ColourMap.overlay`."""
+        height = min(FIGURE_SIDE, max(each.image.height for each in self))
+        drawn = [each.overlay(opacity, smooth) for each in self]
+        drawn = [each.resize((max(1, round(each.width * height / each.height)), height)) for each in drawn]
+        spaced = [np.pad(np.asarray(each), ((0, 0), (0, GAP_PX), (0, 0)), constant_values=255) for each in drawn]
+        return Image.fromarray(np.hstack(spaced)[:, :-GAP_PX])
+
+
+class Components(ColourMaps):
+    """Colours that are components of one basis.
 
     Args:
         maps: of each picture.
@@ -140,12 +168,4 @@ class ColourMaps(list[ColourMap], Picture):
 
     def __init__(self, maps: Iterable[ColourMap], basis: Basis) -> None:
         super().__init__(maps)
-        self.basis, self.description = basis, self[0].description
-
-    def overlay(self, opacity: float = 1.0, smooth: bool = True) -> Image.Image:
-        """All overlays side by side at one height, as of :meth:`ColourMap.overlay`."""
-        height = min(FIGURE_SIDE, max(each.image.height for each in self))
-        drawn = [each.overlay(opacity, smooth) for each in self]
-        drawn = [each.resize((max(1, round(each.width * height / each.height)), height)) for each in drawn]
-        spaced = [np.pad(np.asarray(each), ((0, 0), (0, GAP_PX), (0, 0)), constant_values=255) for each in drawn]
-        return Image.fromarray(np.hstack(spaced)[:, :-GAP_PX])
+        self.basis = basis

@@ -12,7 +12,7 @@ from vitviz.errors.kinds import MethodError
 from vitviz.errors.number_text import percent
 from vitviz.features.analysed import featured
 from vitviz.features.basis import Basis
-from vitviz.features.colour_maps import ColourMap, ColourMaps, component_colours
+from vitviz.features.colour_maps import ColourMap, Components, component_colours
 from vitviz.features.vectors import Kind
 
 
@@ -25,7 +25,7 @@ def components(
     count: int = 3,
     foreground: bool = False,
     basis: Basis | None = None,
-) -> ColourMaps:
+) -> Components:
     """The principal components of the patches of several pictures, or frames of a clip, in one basis.
 
     Patches of one colour are alike to the network, in all of the pictures; which colour means nothing. Oquab et al.
@@ -76,4 +76,4 @@ def components(
         values, prepared = basis.project(picture), analysis.prepared
         colours = component_colours(basis.place(values)).float() * shown[..., None]
         maps.append(ColourMap(values, colours, prepared.image, prepared.geometry, each.layer, description))
-    return ColourMaps(maps, basis)
+    return Components(maps, basis)

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from vitviz.attention.token_map import TokenMap
 from vitviz.errors.arguments import boolean, integer, named_arguments
 from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import MethodError
 from vitviz.features.analysed import featured
+from vitviz.features.colour_maps import ColourMap, ColourMaps, group_colours
 from vitviz.features.vectors import Kind
-from vitviz.visualization.heatmaps import Heatmap
 
 # Starts of k-means, of which the best is kept.
 STARTS = 10
@@ -76,7 +75,7 @@ def matches(a: Any, b: Any, mutual: bool = True, *, layer: int | None = None, of
 
 
 @named_arguments(MethodError)
-def clusters(analyses: Any, k: int, *, layer: int | None = None, of: Kind = "tokens", seed: int = 0) -> list[Heatmap]:
+def clusters(analyses: Any, k: int, *, layer: int | None = None, of: Kind = "tokens", seed: int = 0) -> ColourMaps:
     """Groups of alike patches in several pictures, by k-means.
 
     Amir et al. 2021, "Deep ViT Features as Dense Visual Descriptors", cluster the patches of all pictures together, for
@@ -89,15 +88,17 @@ def clusters(analyses: Any, k: int, *, layer: int | None = None, of: Kind = "tok
         seed: of ten random starts, of which the best is kept.
 
     Returns:
-        A map of each picture, whose values are the numbers of the groups, from 0 for the one with most patches.
+        A map of each picture, with the number of each patch's group, from 0 for the one with most patches, and with one
+        colour for each group, in all of the pictures.
 
     Raises:
         ConfigError: these are no analyses.
         MethodError: their models differ, there are more groups than patches, or as :meth:`vitviz.Analysis.features`.
         QueryError: the model has no such layer.
 
-    >>> [heatmap] = vitviz.clusters([analysis], 4)
-    >>> heatmap.values.unique().tolist()
+    >>> maps = vitviz.clusters([analysis], 4)
+    >>> maps.save("groups.png")
+    >>> maps[0].values.unique().tolist()
     [0.0, 1.0, 2.0, 3.0]
     """
     # Imported here, so that other results do not wait for scipy.
@@ -109,11 +110,11 @@ def clusters(analyses: Any, k: int, *, layer: int | None = None, of: Kind = "tok
         raise MethodError(f"k = {k}: expected at most {len(vectors)}, the number of patches")
     centres, _ = kmeans(vectors, k, STARTS, seed=integer("seed", seed, 0, MethodError))
     sizes = np.bincount(vq(vectors, centres)[0], minlength=len(centres))
-    centres = centres[(-sizes).argsort(kind="stable")]
-    maps = []
+    centres, colours, maps = centres[(-sizes).argsort(kind="stable")], group_colours(k), []
+    description = f"Same colour: one of {k} groups of alike patches; which colour means nothing. By the "
     for analysis, each in pairs:
-        groups, _ = vq(each.unit.double().numpy(), centres)
-        description = f"One of {k} groups of alike patches, by the {each.description}; a number means nothing"
-        token_map = TokenMap.of_tokens(torch.from_numpy(groups), each.layout, "group", description, (0.0, k - 1.0))
-        maps.append(analysis.heatmap_of(token_map))
-    return maps
+        patches, prepared = each.unit[each.layout.prefix_count :].double().numpy(), analysis.prepared
+        groups = torch.from_numpy(vq(patches, centres)[0]).long().view(each.values.shape[:2])
+        picture = prepared.image, prepared.geometry, each.layer, description + each.description
+        maps.append(ColourMap(groups[..., None].float(), colours[groups], *picture, is_smooth=False))
+    return ColourMaps(maps)
