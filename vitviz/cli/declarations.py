@@ -13,7 +13,6 @@ from vitviz.cli.options import (
     ANALYSIS,
     CHECKPOINT,
     EXPLORED,
-    FACT_OPTIONS,
     FIT,
     IMAGE,
     MAP_GRAMMAR,
@@ -175,7 +174,6 @@ def commands() -> list[Command]:
             "write a page that runs models in the visitor's browser, as a folder for any static host",
             "exploring:run_site",
             *SITE,
-            *FACT_OPTIONS,
         ),
         command(
             "probe",

@@ -172,6 +172,7 @@ EXPLORED = (
 SITE = (
     option("models", type="file", nargs="+", metavar="MODEL", help=CHECKPOINT_HELP),
     option("output", type="path", metavar="FOLDER", help="new folder to write"),
+    *FACT_OPTIONS,
 )
 PICTURES = option(
     "images",
