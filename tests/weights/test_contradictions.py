@@ -120,7 +120,6 @@ def test_no_value_of_a_configuration_is_a_traceback(package: str, value: Any, tm
     ("file", "entry", "value"),
     [
         ("config.json", "num_attention_heads", "4"),
-        ("config.json", "id2label", 5),
         ("preprocessor_config.json", "image_mean", "x"),
         ("preprocessor_config.json", "rescale_factor", [1]),
     ],

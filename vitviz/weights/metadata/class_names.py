@@ -1,8 +1,9 @@
-"""The names of classes that a checkpoint's own file states beside its tensors, under the names that people use."""
+"""The names of classes that a checkpoint's own file, or one beside it, states under the names that people use."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -12,8 +13,10 @@ ENTRIES = (
     *("class_names", "classes", "labels", "label_names", "class_to_idx", "idx_to_class", "id2label", "label2id"),
     *("CLASSES", "CLASS_NAMES"),
 )
-# Where they stand; the last two are of OpenMMLab's packages.
-PLACES = ("", "args", "hyper_parameters", "hparams", "config", "meta", "meta.dataset_meta")
+# Where they stand but for the file itself; the last two are of OpenMMLab's packages.
+PLACES = ("args", "hyper_parameters", "hparams", "config", "meta", "meta.dataset_meta")
+# What transformers writes for classes without names.
+PLACEHOLDER = re.compile(r"LABEL_\d+")
 
 
 def find_class_names(file: Mapping[Any, Any]) -> dict[str, tuple[str, ...]]:
@@ -28,9 +31,9 @@ def find_class_names(file: Mapping[Any, Any]) -> dict[str, tuple[str, ...]]:
     sections: dict[str, Any] = {"": file}
     for place in PLACES:
         outer, _, name = place.rpartition(".")
-        sections[place] = _entries(sections[outer]).get(name) if place else file
+        sections[place] = _entries(sections[outer]).get(name)
     found = {
-        f"{place}.{entry}".lstrip("."): _names_of(_entries(section).get(entry))
+        f"{place}.{entry}".lstrip("."): names_of(_entries(section).get(entry))
         for place, section in sections.items()
         for entry in ENTRIES
     }
@@ -42,16 +45,18 @@ def _entries(value: Any) -> Mapping[Any, Any]:
     return value if isinstance(value, Mapping) else getattr(value, "entries", {})
 
 
-def _names_of(value: Any) -> tuple[str, ...] | None:
-    """The names in an entry; None if it holds no texts, such as the number of classes."""
+def names_of(value: Any) -> tuple[str, ...] | None:
+    """The names in an entry, from class 0 on; empty if it names other classes.
+
+    None if there is nothing but placeholders or other values, such as the number of classes.
+    """
     with suppress(TypeError, ValueError):
         value = json.loads(value)
-    pairs = (
-        [*value.items()] if isinstance(value, dict) else [*enumerate(value)] if isinstance(value, list | tuple) else []
-    )
+    listed = value if isinstance(value, list | tuple) else ()
+    pairs = [*value.items()] if isinstance(value, Mapping) else [*enumerate(listed)]
     if all(isinstance(number, int) for _, number in pairs):
         pairs = [(number, name) for name, number in pairs]
-    if not any(isinstance(name, str) for _, name in pairs):
+    if not any(isinstance(name, str) and not PLACEHOLDER.fullmatch(name) for _, name in pairs):
         return None
     names = {str(number): name for number, name in pairs}
     labels = [names.get(str(number)) for number in range(len(pairs))]

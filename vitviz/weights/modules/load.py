@@ -289,8 +289,7 @@ def _find_labels(
         return (), "no classifier", False
     config: dict[str, Any] = {}
     if has_logits:
-        names = getattr(getattr(module, "config", None), "id2label", None) or {}
-        config = {"id2label": {str(number): text for number, text in names.items()}}
+        config = {"id2label": getattr(getattr(module, "config", None), "id2label", None)}
     elif classes != vector.shape[1]:
         return None
     elif isinstance(stated := getattr(module, "pretrained_cfg", None), Mapping):
