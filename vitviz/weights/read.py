@@ -198,11 +198,11 @@ def _preprocessing(checkpoint: MatchedCheckpoint, files: Beside, config: ViTConf
         raise CheckpointError(f"{checkpoint.name}: {reason}")
     facts, patch = checkpoint.facts, (config.patch_height, config.patch_width)
     rule = facts.get("transform", checkpoint.family.default_transform)
-    if len(rule.arguments["mean"]) != config.channels:
+    if len(rule.preprocessing.mean) != config.channels:
         halves, source = (0.5,) * config.channels, f"{rule.source}, with mean and std 0.5 for grey pictures"
-        rule = replace(rule, source=source, arguments={**rule.arguments, "mean": halves, "std": halves})
+        rule = replace(rule, source=source, preprocessing=replace(rule.preprocessing, mean=halves, std=halves))
     if "image_size" in checkpoint.overrides:
-        rule = replace(rule, size=None)
+        rule = replace(rule, is_sized=False)
     trained = config.layout(config.image_height, config.image_width)
     size: tuple[int, int] = facts.get("image_size") or (config.image_height, config.image_width)
     if (size[0] // patch[0], size[1] // patch[1]) != (trained.grid_height, trained.grid_width):

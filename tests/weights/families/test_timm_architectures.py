@@ -45,9 +45,9 @@ def prepared_by_timm(cfg: Any) -> tuple[Any, ...]:
 
 
 def prepared_by(rule: PreprocessingRule) -> tuple[Any, ...]:
-    stated = rule.arguments
-    sizes = stated["mean"], stated["std"], rule.size
-    return (*sizes, stated["fit"], stated[f"{stated['fit']}_fraction"], stated["interpolation"])
+    stated = rule.preprocessing
+    sizes = stated.mean, stated.std, (stated.height, stated.width)
+    return (*sizes, stated.fit, getattr(stated, f"{stated.fit}_fraction"), stated.interpolation)
 
 
 def test_pictures_are_prepared_as_timm_does_by_default_and_for_every_tag() -> None:

@@ -144,15 +144,15 @@ def test_a_file_of_vit_s_processor_has_its_pixels_or_is_refused(count: int, tmp_
         read += 1
         (tmp_path / "preprocessor_config.json").write_text(json.dumps(fields))
         processor = transformers.AutoImageProcessor.from_pretrained(tmp_path)
-        assert rule is not None and rule.size is not None
-        check_pixels(rule.at(*rule.size), lambda picture, processor=processor: call(processor, picture), fields)
+        assert rule is not None
+        check_pixels(rule.preprocessing, lambda picture, processor=processor: call(processor, picture), fields)
     assert read > count / 8
 
 
 def test_names_of_vit_s_processor_mean_its_defaults_and_others_are_for_their_package() -> None:
     for name in ("ViTImageProcessor", "ViTImageProcessorFast", "ViTFeatureExtractor", None):
         rule = file_rule({} if name is None else {"image_processor_type": name}, {"model_type": "vit"})
-        assert rule is None if name is None else rule is not None and rule.arguments["interpolation"] == "bilinear"
+        assert rule is None if name is None else rule is not None and rule.preprocessing.interpolation == "bilinear"
     for kind in ("image_processor_type", "feature_extractor_type"):
         with pytest.raises(CheckpointError, match="'DeiTFeatureExtractor': expected ViT's own"):
             file_rule({kind: "DeiTFeatureExtractor"})
@@ -175,8 +175,7 @@ def test_timm_s_pretrained_cfg_has_the_pixels_of_its_transform(seed: int) -> Non
     )
     rule = timm_rule(cfg, "cfg", 3)
     transform = timm.data.create_transform(**timm.data.resolve_data_config(pretrained_cfg=cfg), is_training=False)
-    assert rule.size is not None
-    check_pixels(rule.at(*rule.size), transform, cfg)
+    check_pixels(rule.preprocessing, transform, cfg)
 
 
 def test_values_of_dinov3_are_not_rounded_to_levels() -> None:
@@ -245,11 +244,11 @@ def test_what_only_the_default_of_a_package_states_is_named(files: Beside, missi
 def test_timm_s_file_comes_before_a_processor_and_its_older_flat_form_says_the_same() -> None:
     nested, flat = Beside({"architecture": "vit", "pretrained_cfg": TIMM}, VIT), Beside({"architecture": "vit", **TIMM})
     rules = [find_rule(files, 3) for files in (nested, flat)]
-    assert [rule and rule.at(224, 224) for rule in rules] == [Preprocessing(224, 224, *HALVES, "crop", 0.9)] * 2
+    assert [rule and rule.preprocessing for rule in rules] == [Preprocessing(224, 224, *HALVES, "crop", 0.9)] * 2
     # transformers' own files may have some of these names, too.
     assert find_rule(Beside({"model_type": "vit", "architecture": "vit", **TIMM}), 3) is None
-    unstated = timm_rule({"mean": 0, "std": []}, "cfg", 3)
-    assert (unstated.arguments["mean"], unstated.arguments["std"]) == IMAGENET
+    unstated = timm_rule({"mean": 0, "std": []}, "cfg", 3).preprocessing
+    assert (unstated.mean, unstated.std) == IMAGENET
 
 
 @pytest.mark.parametrize(
@@ -266,4 +265,4 @@ def test_timm_s_file_comes_before_a_processor_and_its_older_flat_form_says_the_s
 )
 def test_what_timm_states_and_nothing_can_follow_is_refused(cfg: dict[str, Any], message: str) -> None:
     with pytest.raises(CheckpointError, match=f"^cfg: .*{message}"):
-        timm_rule({**TIMM, **cfg}, "cfg", 3).at(224, 224)
+        timm_rule({**TIMM, **cfg}, "cfg", 3)

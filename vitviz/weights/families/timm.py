@@ -199,9 +199,9 @@ def _transform(checkpoint: MatchedCheckpoint) -> PreprocessingRule:
     elif checkpoint.has("pre_norm.weight"):
         usual = PreprocessingRule.convention(CLIP, "CLIP's preprocessing", crop_fraction=1.0)
     rules = [row.transform() for row in _matching(checkpoint)]
-    alike = [rule for rule in rules if rule.arguments["mean"] == usual.arguments["mean"]]
+    alike = [rule for rule in rules if rule.preprocessing.mean == usual.preprocessing.mean]
     for found in (rules, alike):
-        if found and all((rule.arguments, rule.size) == (found[0].arguments, found[0].size) for rule in found):
+        if found and all(rule.preprocessing == found[0].preprocessing for rule in found):
             return found[0]
     return usual
 

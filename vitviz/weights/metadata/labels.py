@@ -26,13 +26,10 @@ def label_names(classes: int) -> tuple[str, ...]:
     """The names of ImageNet's classes, in the order of a classifier of a number of classes in :data:`ORDERS`.
 
     A name is all of the synset's lemmas, as in ``"tench, Tinca tinca"``. Two classes may share one.
-
     """
     letter = ORDERS[classes][1]
-    rows = _read_rows()
     # All orders sort by the synset's number, but this one has the thousand classes of ImageNet-1k first.
-    if letter == "f":
-        rows = sorted(rows, key=lambda row: "a" not in row[1])
+    rows = sorted(_read_rows(), key=lambda row: letter == "f" and "a" not in row[1])
     return tuple(lemmas for _, letters, lemmas in rows if letter in letters)
 
 

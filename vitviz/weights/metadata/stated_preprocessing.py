@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vitviz.errors.kinds import CheckpointError, UnknownFamilyError
 from vitviz.errors.messages import quote
 from vitviz.images.resizing import BACKENDS, INTERPOLATIONS
 from vitviz.weights.metadata.beside import Beside
-from vitviz.weights.metadata.normalisations import HALVES, IMAGENET
-from vitviz.weights.metadata.rules import PreprocessingRule, common_fraction, fraction_of
-from vitviz.weights.metadata.sides import are_sides, both_sides, is_side
+from vitviz.weights.metadata.normalisations import HALVES, IMAGENET, NORMALISATIONS
+from vitviz.weights.metadata.rules import PreprocessingRule, common_fraction
+from vitviz.weights.metadata.sides import are_sides
 
-Fields = Mapping[str, Any]
 # Entries that timm writes for every model, which its defaults replace.
 OF_TIMM = ("mean", "std", "crop_pct", "interpolation")
 # Names of interpolations by Pillow's numbers, which transformers uses; the ones that torchvision has for tensors.
@@ -28,6 +27,8 @@ RESAMPLINGS = {int(number): name for name, number in INTERPOLATIONS.items() if n
 OF_VIT = {"size": {"height": 224, "width": 224}, "resample": 2, "image_mean": HALVES[0], "image_std": HALVES[1]}
 # Its names in files.
 VIT_PROCESSOR = re.compile("ViT(ImageProcessor(Fast|Pil)?|FeatureExtractor)")
+# What an image processor may do; of those that it does not state, most do all but the second and the third.
+SWITCHES = ("do_resize", "do_center_crop", "do_pad", "do_rescale", "do_normalize")
 
 
 def find_rule(files: Beside, channels: int) -> PreprocessingRule | None:
@@ -51,15 +52,10 @@ def find_rule(files: Beside, channels: int) -> PreprocessingRule | None:
     source, kind = "preprocessor_config.json", stated.get("image_processor_type", stated.get("feature_extractor_type"))
     if kind is not None and not VIT_PROCESSOR.fullmatch(str(kind)):
         raise UnknownFamilyError(f"{source}: {kind!r}: expected ViT's own; what else there is, its package reads")
-    # A switch of null is off.
-    named = {
-        name: value for name, value in stated.items() if value is not None or name.startswith(("do_", "default_to"))
-    }
-    defaults = tuple(name for name in OF_VIT if stated.get(name) is None)
-    return processor_rule({**OF_VIT, **named}, source, channels, defaults)
+    return processor_rule(stated, source, channels, OF_VIT)
 
 
-def timm_rule(cfg: Fields, source: str, channels: int) -> PreprocessingRule:
+def timm_rule(cfg: Mapping[str, Any], source: str, channels: int) -> PreprocessingRule:
     """The preprocessing in timm's ``pretrained_cfg`` or ``data_config``.
 
     Raises:
@@ -72,73 +68,61 @@ def timm_rule(cfg: Fields, source: str, channels: int) -> PreprocessingRule:
             f"{source}: expected input_size [channels, height, width], crop_mode 'center' or 'squash', and no "
             f"label_offset; found {quote(size)}, {quote(cfg.get('crop_mode'))}, {quote(cfg.get('label_offset'))}"
         )
-    arguments = {
-        "mean": _moments(cfg.get("mean"), IMAGENET[0], channels),
-        "std": _moments(cfg.get("std"), IMAGENET[1], channels),
-        "fit": fit,
-        f"{fit}_fraction": cfg.get("crop_pct") or 0.875,
-        "interpolation": cfg.get("interpolation") or "bicubic",
-    }
-    defaults = tuple(name for name in OF_TIMM if not cfg.get(name))
-    return PreprocessingRule(source, arguments, (size[1], size[2]), defaults)
+    return PreprocessingRule.of(
+        source,
+        size[1:],
+        tuple(name for name in OF_TIMM if not cfg.get(name)),
+        mean=_moments(cfg.get("mean"), IMAGENET[0], channels),
+        std=_moments(cfg.get("std"), IMAGENET[1], channels),
+        fit=fit,
+        interpolation=cfg.get("interpolation") or "bicubic",
+        **{f"{fit}_fraction": cfg.get("crop_pct") or 0.875},
+    )
 
 
 def processor_rule(
-    fields: Fields, source: str, channels: int, defaults: tuple[str, ...] = (), float_first: bool = False
+    stated: Mapping[str, Any], source: str, channels: int, usual: Mapping[str, Any], backend: str = "torchvision"
 ) -> PreprocessingRule:
     """The preprocessing in the fields of an image processor of transformers.
 
     Args:
-        fields: of the processor; missing switches are those of most classes.
-        source, defaults: as of :class:`PreprocessingRule`.
+        stated: fields of the processor.
+        source: as of :class:`PreprocessingRule`.
         channels: of the images.
-        float_first: whether it rescales before it resizes, and so does not round to whole levels.
+        usual: fields of its class, where they are not stated; switches are those of most classes.
+        backend: as of :class:`Preprocessing`; the one with floats is of a processor that rescales before it resizes.
 
     Raises:
         UnknownFamilyError: it does anything else.
+        CheckpointError: a value is out of range.
     """
-    on = {name: fields.get(f"do_{name}", name not in ("center_crop", "pad")) for name in SWITCHES}
+    # A switch of null is off; any other field of null is not stated.
+    switches = {name: value for name, value in stated.items() if name.startswith(("do_", "default_to"))}
+    fields = {**usual, **{name: value for name, value in stated.items() if value is not None}, **switches}
+    on = {name: fields.get(name, name not in SWITCHES[1:3]) for name in SWITCHES}
     interpolation = RESAMPLINGS.get(fields.get("resample", -1))
-    size, square = fields.get("size"), fields.get("default_to_square", True)
-    fit: dict[str, Any] = {"fit": "squash"}
-    target = _sides(size, square)
-    if on["center_crop"]:
-        crop = _sides(fields.get("crop_size"), True)
-        if isinstance(target, int) and isinstance(crop, tuple) and max(crop) <= target:
-            fit, target = {"fit": "crop", "crop_fraction": fraction_of(min(crop), target)}, crop
-        elif isinstance(target, tuple) and isinstance(crop, tuple) and (part := common_fraction(crop, target)):
-            fit, target = {"fit": "squash", "squash_fraction": part}, crop
-        else:
-            target = None
-    patch = fields.get("patch_size") if fields.get("max_num_patches") else None
-    if patch:
-        count = fields["max_num_patches"]
+    size = _sides(fields.get("size"), fields.get("default_to_square", True))
+    crop = _sides(fields.get("crop_size"), True) if on["do_center_crop"] else size
+    fit, fraction = "crop" if len(size) == 1 else "squash", None
+    if len(crop) == 2 and max(crop) <= max(size, default=0):
+        fraction = common_fraction([min(crop)] if fit == "crop" else crop, size)
+    how: dict[str, Any] = {"fit": fit, f"{fit}_fraction": fraction}
+    if count := fields.get("max_num_patches"):
         rows = next(each for each in range(math.isqrt(count), 0, -1) if count % each == 0)
-        fit, target = {"fit": "native"}, (rows * patch, count // rows * patch)
-    if not on["resize"] or on["pad"] or interpolation is None or not isinstance(target, tuple):
+        how, crop = {"fit": "native"}, (rows * fields["patch_size"], count // rows * fields["patch_size"])
+    if not on["do_resize"] or on["do_pad"] or interpolation is None or None in how.values():
+        found = {name: fields[name] for name in ("size", "crop_size", "resample", *SWITCHES) if name in fields}
         raise UnknownFamilyError(
-            f"{source}: expected one that resizes, crops a part of that, and standardises; found {_stated(fields)}"
+            f"{source}: expected one that resizes, crops a part of that, and standardises; found {quote(found)}"
         )
-    white = fields.get("rescale_factor", 1 / 255) * 255 if on["rescale"] else 255.0
-    mean, std = (0.0,) * channels, (1.0,) * channels
-    if on["normalize"]:
-        mean = _moments(fields.get("image_mean"), HALVES[0], channels)
-        std = _moments(fields.get("image_std"), HALVES[1], channels)
-    if abs(white - 1) > 1e-12:
-        mean, std = (tuple(each / white for each in values) for values in (mean, std))
-    arguments = {
-        **{"mean": mean, "std": std, "interpolation": interpolation, "rounding": "transformers", **fit},
-        "backend": "torchvision float" if float_first and on["rescale"] else "torchvision",
-    }
-    return PreprocessingRule(source, arguments, target, defaults)
-
-
-SWITCHES = ("resize", "center_crop", "pad", "rescale", "normalize")
-SHOWN = ("size", "crop_size", "resample", *(f"do_{name}" for name in SWITCHES))
-
-
-def _stated(fields: Fields) -> str:
-    return ", ".join(f"{name} {fields[name]!r}" for name in SHOWN if fields.get(name) is not None)
+    moments = [values[:1] * channels for values in NORMALISATIONS["none"]]
+    if on["do_normalize"]:
+        moments = [_moments(fields.get(f"image_{name}"), HALVES[0], channels) for name in ("mean", "std")]
+    white = round(255 * fields.get("rescale_factor", 1 / 255), 12) if on["do_rescale"] else 255.0
+    mean, std = (tuple(each / white for each in values) for values in moments)
+    how |= {"mean": mean, "std": std, "interpolation": interpolation, "rounding": "transformers"}
+    how["backend"] = backend if on["do_rescale"] else backend.removesuffix(" float")
+    return PreprocessingRule.of(source, crop, tuple(name for name in usual if stated.get(name) is None), **how)
 
 
 def _moments(stated: Any, usual: tuple[float, ...], channels: int) -> tuple[float, ...]:
@@ -147,12 +131,13 @@ def _moments(stated: Any, usual: tuple[float, ...], channels: int) -> tuple[floa
     return (float(values),) * channels if isinstance(values, int | float) else tuple(map(float, values))
 
 
-def _sides(value: Any, square: bool) -> tuple[int, int] | int | None:
-    """Height and width, or only the shorter side; None for anything else."""
-    if isinstance(value, Mapping):
-        sides = {name: side for name, side in value.items() if side is not None}
+def _sides(value: Any, square: bool) -> Sequence[int]:
+    """Height and width, or only the shorter side; empty for anything else."""
+    if isinstance(value, int):
+        value = [value] * (1 + bool(square))
+    elif isinstance(value, Mapping):
+        stated = {name: side for name, side in value.items() if side is not None}
         # A limit of the longer side beside it makes another size.
-        if sides.keys() == {"shortest_edge"}:
-            return sides["shortest_edge"] if is_side(sides["shortest_edge"]) else None
-        return both_sides((sides["height"], sides["width"])) if sides.keys() == {"height", "width"} else None
-    return both_sides(value) if square or not isinstance(value, int) else value
+        names = ("shortest_edge",) if "shortest_edge" in stated else ("height", "width")
+        value = [stated.get(name) for name in names] if stated.keys() == {*names} else []
+    return value if are_sides(value, 1) or are_sides(value, 2) else ()

@@ -13,7 +13,7 @@ from vitviz.errors.messages import choices, describe
 from vitviz.images.callable_preprocessing import CallablePreprocessing
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.watched.facts import Size
-from vitviz.weights.metadata.normalisations import NORMALISATIONS
+from vitviz.weights.metadata.normalisations import NORMALISATIONS, moments_of
 from vitviz.weights.metadata.rules import PreprocessingRule
 from vitviz.weights.metadata.stated_preprocessing import OF_TIMM, timm_rule
 from vitviz.weights.modules.missing import Question
@@ -59,8 +59,8 @@ def module_preprocessing(
         if len(stated.mean) != channels:
             raise ConfigError(f"preprocessing makes inputs of {len(stated.mean)} channels; the module takes {channels}")
         if normalisation is not None and type(stated) is Preprocessing:
-            mean, std = (values[:channels] for values in NORMALISATIONS[normalisation])
-            return replace(stated, mean=mean, std=std), f"preprocessing, with normalisation {normalisation!r}", False
+            standardised = replace(stated, **moments_of(normalisation, channels))
+            return standardised, f"preprocessing, with normalisation {normalisation!r}", False
         return stated, "preprocessing" if type(stated) is Preprocessing else f"{stated}, run as it is", False
     rule: PreprocessingRule | None = None
     if stated is not None:
@@ -76,10 +76,10 @@ def module_preprocessing(
         preprocessing, source = rule.fit_network(*size, patch, False)
         is_assumed = bool(rule.defaults) and stated is None
         return preprocessing, source + rule.assumption * is_assumed, is_assumed
-    if normalisation is not None:
-        mean, std = (values[:channels] for values in NORMALISATIONS[normalisation])
-        return Preprocessing(*size, mean, std), f"normalisation {normalisation!r}, by a centred crop", False
-    return None
+    if normalisation is None:
+        return None
+    preprocessing = Preprocessing(*size, **moments_of(normalisation, channels))
+    return preprocessing, f"normalisation {normalisation!r}, by a centred crop", False
 
 
 def normalisation_question(module: nn.Module) -> Question:
@@ -117,10 +117,8 @@ def _rule_of_open_clip(cfg: Mapping[str, Any]) -> PreprocessingRule:
     found = read_transform(image_transform_v2(stated, is_train=False))
     if found is None:
         raise CheckpointError(f"{source}: resize_mode {stated.resize_mode!r}: expected 'shortest' or 'squash'")
-    arguments = found.to_dict()
-    size = arguments.pop("height"), arguments.pop("width")
     is_default = stated == PreprocessCfg(size=stated.size)
-    return PreprocessingRule(source, arguments, size, ("mean", "std", "interpolation") * is_default)
+    return PreprocessingRule(source, found, defaults=("mean", "std", "interpolation") * is_default)
 
 
 def _rule_of_data_config(stated: Any, channels: int) -> PreprocessingRule:

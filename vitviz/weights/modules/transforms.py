@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,12 +36,8 @@ KINDS = re.compile("(ViT|DeiT|Beit|Bit|CLIP|ChineseCLIP|Blip|Flava|Siglip|Siglip
 # The backend by a base of transformers' image processors.
 PROCESSORS = {"TorchvisionBackend": "torchvision", "BaseImageProcessorFast": "torchvision", "PilBackend": "pillow"}
 
-# Switches of a processor that are read, and those that change no pixel of RGB; fields that its class may have for all.
-KNOWN = (*(f"do_{name}" for name in SWITCHES), "do_convert_rgb", "do_reduce_labels")
-FIELDS = (
-    *(*KNOWN, "size", "crop_size", "resample", "rescale_factor", "image_mean", "image_std", "default_to_square"),
-    *("patch_size", "max_num_patches"),
-)
+# Fields that a processor's class may have for all.
+FIELDS = (*SWITCHES, "resample", "rescale_factor", "image_mean", "image_std", "default_to_square")
 
 
 def read_transform(function: Callable[..., Any]) -> Preprocessing | None:
@@ -101,25 +96,14 @@ def steps_of(function: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _read_processor(processor: Any) -> Preprocessing | None:
-    bases = [base.__name__ for base in type(processor).__mro__ if base.__name__ in PROCESSORS]
+    backend = next((PROCESSORS[base.__name__] for base in type(processor).__mro__ if base.__name__ in PROCESSORS), None)
     kind = KINDS.fullmatch(type(processor).__name__)
-    if not bases or kind is None or not type(processor).__module__.startswith("transformers."):
+    if backend is None or kind is None or not type(processor).__module__.startswith("transformers."):
         return None
-    stated = {name: _plain(getattr(processor, name, None)) for name in (*processor.to_dict(), *FIELDS)}
-    # A switch of None is off.
-    fields = {name: value for name, value in stated.items() if value is not None or name.startswith("do_")}
+    # Sizes as a file has them.
+    fields = {**{name: getattr(processor, name, None) for name in FIELDS}, **processor.to_dict()}
     # DINOv3's processor rescales first.
-    float_first, backend = kind[1] == "DINOv3ViT", PROCESSORS[bases[0]]
-    if any(value is True and name.startswith(("do_", "use_")) and name not in KNOWN for name, value in fields.items()):
-        return None
+    backend = f"{backend} float" if kind[1] == "DINOv3ViT" else backend
     with suppress(CheckpointError):
-        rule = processor_rule(fields, "preprocessing", 3, float_first=float_first)
-        if rule.size is not None and (backend == "torchvision" or not float_first):
-            found = rule.at(*rule.size)
-            return found if float_first else replace(found, backend=backend)
+        return processor_rule(fields, "preprocessing", 3, {}, backend).preprocessing
     return None
-
-
-def _plain(value: Any) -> Any:
-    """Sizes as a file has them."""
-    return dict(value) if hasattr(value, "shortest_edge") or isinstance(value, Mapping) else value
