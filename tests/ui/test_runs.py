@@ -56,7 +56,7 @@ def test_the_page_opens_with_the_first_example(first: dict[str, Any], analysis: 
     assert first["state"] == PageState((opening_view(analysis),)).to_json()
     assert facts["name"] == "chelsea.jpg" and facts["model"] == ""
     assert (facts["rows"], facts["columns"], facts["prefix"]) == (4, 6, ["cls"])
-    assert facts["pixels"] == [451, 300] and facts["width"] == 900 and facts["resolution"] == 16
+    assert facts["pixels"] == [451, 300] and facts["width"] == 451 and facts["resolution"] == 16
     labels = [each["label"] for each in facts["predictions"]]
     assert labels == [each.label for each in analysis.predictions()[:5]]
     assert first["models"][""]["labels"] == list(analysis.model.labels)

@@ -63,7 +63,7 @@ def check_picture(worker: Worker, path: Path, preprocessing: Preprocessing, fit:
     with open_picture(worker, path, path.name) as picture:
         found = picture.model_input(preprocessing, 4, 4, fit, 90)
     image = vitviz.open_image(path)
-    expected = preprocessing.prepare(image, 4, 4, fit).resized(90)
+    expected = preprocessing.prepare(image, 4, 4, fit).resized(min(90, max(image.size)))
     assert picture.size == image.size
     assert torch.equal(found.pixels, expected.pixels) and found.geometry == expected.geometry
     assert np.array_equal(found.image, expected.image) and found.assumptions == expected.assumptions

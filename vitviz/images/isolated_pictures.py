@@ -72,7 +72,9 @@ def answers(ask: Ask, image: Image.Image) -> Parts:
         yield {}, encoded(image, "PNG", compress_level=1)
         return
     preprocessing, patch_height, patch_width, fit, longest_side = question
-    prepared = preprocessing.prepare(image, patch_height, patch_width, fit).resized(longest_side)
+    prepared = preprocessing.prepare(image, patch_height, patch_width, fit)
+    # What draws a smaller one enlarges it.
+    prepared = prepared.resized(min(longest_side, max(image.size)))
     facts = {"geometry": asdict(prepared.geometry), "assumptions": list(prepared.assumptions)}
     yield facts, prepared.pixels.float().numpy().tobytes() + prepared.image.tobytes()
 
@@ -96,13 +98,15 @@ class OpenPicture:
     def model_input(
         self, preprocessing: Preprocessing, patch_height: int, patch_width: int, fit: Fit | None, longest_side: int
     ) -> PreparedImage:
-        """The result of :meth:`vitviz.Preprocessing.prepare`, on the resized picture. Can be called once.
+        """The result of :meth:`vitviz.Preprocessing.prepare`, on the picture. Can be called once.
+
+        A larger picture is reduced to the longest side.
 
         Raises:
             ImageError: the child exceeds a limit.
         """
         height, width = preprocessing.input_size(self, patch_height, patch_width, fit)
-        scale = longest_side / max(self.size)
+        scale = min(1, longest_side / max(self.size))
         columns, rows = (max(1, round(side * scale)) for side in self.size)
         count = len(preprocessing.mean) * height * width
         question = preprocessing, patch_height, patch_width, fit, longest_side

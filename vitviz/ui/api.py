@@ -41,6 +41,7 @@ from vitviz.ui.records import (
     map_record,
     opened_record,
 )
+from vitviz.ui.server.explorer_files import CANVAS_SIDE
 from vitviz.ui.server.line import current_bytes, current_visitor
 from vitviz.ui.server.log import INTERNAL_ERROR
 from vitviz.ui.server.rule import RequestError, UnderWay
@@ -205,7 +206,7 @@ class Api:
         name = f"{record.name}.png"
 
         def draw(report: Report) -> str:
-            content = as_png(heatmap.overlay(style, query if isinstance(query, tuple) else None))
+            content = as_png(heatmap.resized(CANVAS_SIDE).overlay(style, query if isinstance(query, tuple) else None))
             return str(self.service.folder.keep(content, name))
 
         return FileData(path=await self.service.short.run(draw), orig_name=name, mime_type="image/png")

@@ -28,8 +28,8 @@ from vitviz.ui.normalize import bounds_of, normalize, normalize_input, parameter
 from vitviz.ui.packs import computed_by, map_file, rows_pack
 from vitviz.ui.pictures import MAX_NAME_CHARS, Upload, upload_of
 from vitviz.ui.progress_reports import ProgressReport, Report, no_report
-from vitviz.ui.server.explorer_files import SEEN
-from vitviz.ui.service import CANVAS_SIDE, AnalysisService
+from vitviz.ui.server.explorer_files import CANVAS_SIDE, SEEN
+from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import MISSING_MODEL, PageState, View
 from vitviz.video.clips import is_clip
 from vitviz.weights import ZOO, Model
@@ -113,7 +113,9 @@ class Handlers:
         _, upload, _ = await self._frame(state.views[index], start, asked, report)
 
         def shown(picture: OpenPicture) -> bytes:
-            return as_webp(picture.model_input(start.preprocessing, 1, 1, "squash", CANVAS_SIDE).image)
+            return as_webp(
+                picture.model_input(start.preprocessing, 1, 1, "squash", CANVAS_SIDE).resized(CANVAS_SIDE).image
+            )
 
         content = await self.service.uploaded.opened(upload, shown, report)
         return {"picture": f"data:image/webp;base64,{as_base64(content)}"}

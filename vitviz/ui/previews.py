@@ -19,6 +19,7 @@ from vitviz.ui.holdings import Holdings
 from vitviz.ui.links import read_link
 from vitviz.ui.normalize import normalize, normalize_input, parameters_of
 from vitviz.ui.progress_reports import ExpiredError, Report, no_report
+from vitviz.ui.server.explorer_files import CANVAS_SIDE
 from vitviz.ui.server.line import current_visitor
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import TOKEN_METHOD, PageState, View
@@ -109,7 +110,9 @@ class Previews:
         _, heatmap = await self._service.heatmap(link_view.uid, method, parameters)
 
         def draw(analysis: Analysis, report: Report) -> bytes:
-            picture = heatmap.overlay(link_view.state.style, query if isinstance(query, tuple) else None)
+            picture = heatmap.resized(CANVAS_SIDE).overlay(
+                link_view.state.style, query if isinstance(query, tuple) else None
+            )
             layout, box = analysis.trace.layout, analysis.prepared.geometry.resized(*picture.size).box
             left, top, right, bottom = map(round, box)
             cover = Image.new("L", (layout.grid_width, layout.grid_height))

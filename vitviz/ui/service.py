@@ -35,7 +35,7 @@ from vitviz.ui.pictures import Pictures, Upload, example_of
 from vitviz.ui.progress_reports import ExpiredError, ProgressReport, Report, no_report, under_title
 from vitviz.ui.served_models import Models
 from vitviz.ui.server.decoding import UploadedPictures
-from vitviz.ui.server.explorer_files import ExplorerFiles
+from vitviz.ui.server.explorer_files import CANVAS_SIDE, ExplorerFiles
 from vitviz.ui.server.files import Folder
 from vitviz.ui.server.line import Line, current_visitor
 from vitviz.ui.server.rule import UnderWay
@@ -47,7 +47,6 @@ from vitviz.worker import Worker, shared_worker
 Result = TypeVar("Result")
 ModelInput = tuple[Encoder, PreparedImage, tuple[int, int], int, float]
 """A picture as a model's input, its size, the operations of its analysis, and :attr:`Origin.hidden_share`."""
-CANVAS_SIDE = 900
 # A backward pass costs as much as two forward passes; of twelve, the layer follows that finds places again best.
 GRADIENT_PASSES, SCORED_PASSES = 3, 13
 NO_WORDS = "This model reads texts, not classes: write what the map is about, or choose a picture to compare with"

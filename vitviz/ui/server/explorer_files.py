@@ -19,6 +19,8 @@ from vitviz.ui.server.line import Line, Once
 # The explorer as one file, in the parts of `page_parts`; the original picture; that of the canvas.
 PAGE, PICTURE, SEEN = "page", "picture", "seen.webp"
 FILE_NAME = "pack.safetensors"
+# The longer side of the picture of the canvas, in pixels.
+CANVAS_SIDE = 900
 
 
 class ExplorerFiles:
@@ -73,7 +75,9 @@ class ExplorerFiles:
                 lambda _: self._keep(json.dumps(page_parts(analysis, source["name"], **source)).encode())
             )
         if name == SEEN:
-            return await self._quick.run(lambda _: self._keep(as_webp(analysis.prepared.image, quality=90)))
+            return await self._quick.run(
+                lambda _: self._keep(as_webp(analysis.prepared.resized(CANVAS_SIDE).image, quality=90))
+            )
         return await self._quick.run(lambda _: self._keep(pack(analysis.trace, name)))
 
     def _keep(self, content: bytes) -> Path:
