@@ -15,7 +15,7 @@ from vitviz.errors.kinds import CheckpointError, UnknownFamilyError
 from vitviz.errors.messages import quote
 from vitviz.images.resizing import BACKENDS, INTERPOLATIONS
 from vitviz.weights.metadata.beside import Beside
-from vitviz.weights.metadata.normalisations import HALVES, IMAGENET, NORMALISATIONS
+from vitviz.weights.metadata.normalisations import HALVES, IMAGENET
 from vitviz.weights.metadata.rules import PreprocessingRule, common_fraction
 from vitviz.weights.metadata.sides import are_sides
 
@@ -24,10 +24,13 @@ OF_TIMM = ("mean", "std", "crop_pct", "interpolation")
 # Names of interpolations by Pillow's numbers, which transformers uses; the ones that torchvision has for tensors.
 RESAMPLINGS = {int(number): name for name, number in INTERPOLATIONS.items() if name in BACKENDS["torchvision"]}
 # Fields that transformers' ViTImageProcessor has where a file does not state them.
-OF_VIT = {"size": {"height": 224, "width": 224}, "resample": 2, "image_mean": HALVES[0], "image_std": HALVES[1]}
+OF_VIT = {
+    **{"size": {"height": 224, "width": 224}, "resample": 2, "image_mean": HALVES[0], "image_std": HALVES[1]},
+    **{"do_resize": True, "do_rescale": True, "do_normalize": True},
+}
 # Its names in files.
 VIT_PROCESSOR = re.compile("ViT(ImageProcessor(Fast|Pil)?|FeatureExtractor)")
-# What an image processor may do; of those that it does not state, most do all but the second and the third.
+# What an image processor may do.
 SWITCHES = ("do_resize", "do_center_crop", "do_pad", "do_rescale", "do_normalize")
 
 
@@ -72,8 +75,8 @@ def timm_rule(cfg: Mapping[str, Any], source: str, channels: int) -> Preprocessi
         source,
         size[1:],
         tuple(name for name in OF_TIMM if not cfg.get(name)),
-        mean=_moments(cfg.get("mean"), IMAGENET[0], channels),
-        std=_moments(cfg.get("std"), IMAGENET[1], channels),
+        mean=_of_channels(cfg.get("mean") or IMAGENET[0], channels),
+        std=_of_channels(cfg.get("std") or IMAGENET[1], channels),
         fit=fit,
         interpolation=cfg.get("interpolation") or "bicubic",
         **{f"{fit}_fraction": cfg.get("crop_pct") or 0.875},
@@ -89,8 +92,8 @@ def processor_rule(
         stated: fields of the processor.
         source: as of :class:`PreprocessingRule`.
         channels: of the images.
-        usual: fields of its class, where they are not stated; switches are those of most classes.
-        backend: as of :class:`Preprocessing`; the one with floats is of a processor that rescales before it resizes.
+        usual: fields of its class, where they are not stated.
+        backend: as of :class:`Preprocessing`.
 
     Raises:
         UnknownFamilyError: it does anything else.
@@ -99,10 +102,9 @@ def processor_rule(
     # A switch of null is off; any other field of null is not stated.
     switches = {name: value for name, value in stated.items() if name.startswith(("do_", "default_to"))}
     fields = {**usual, **{name: value for name, value in stated.items() if value is not None}, **switches}
-    on = {name: fields.get(name, name not in SWITCHES[1:3]) for name in SWITCHES}
     interpolation = RESAMPLINGS.get(fields.get("resample", -1))
     size = _sides(fields.get("size"), fields.get("default_to_square", True))
-    crop = _sides(fields.get("crop_size"), True) if on["do_center_crop"] else size
+    crop = _sides(fields.get("crop_size"), True) if fields.get("do_center_crop") else size
     fit, fraction = "crop" if len(size) == 1 else "squash", None
     if len(crop) == 2 and max(crop) <= max(size, default=0):
         fraction = common_fraction([min(crop)] if fit == "crop" else crop, size)
@@ -110,25 +112,22 @@ def processor_rule(
     if count := fields.get("max_num_patches"):
         rows = next(each for each in range(math.isqrt(count), 0, -1) if count % each == 0)
         how, crop = {"fit": "native"}, (rows * fields["patch_size"], count // rows * fields["patch_size"])
-    if not on["do_resize"] or on["do_pad"] or interpolation is None or None in how.values():
+    if not fields.get("do_resize") or fields.get("do_pad") or interpolation is None or None in how.values():
         found = {name: fields[name] for name in ("size", "crop_size", "resample", *SWITCHES) if name in fields}
         raise UnknownFamilyError(
             f"{source}: expected one that resizes, crops a part of that, and standardises; found {quote(found)}"
         )
-    moments = [values[:1] * channels for values in NORMALISATIONS["none"]]
-    if on["do_normalize"]:
-        moments = [_moments(fields.get(f"image_{name}"), HALVES[0], channels) for name in ("mean", "std")]
-    white = round(255 * fields.get("rescale_factor", 1 / 255), 12) if on["do_rescale"] else 255.0
-    mean, std = (tuple(each / white for each in values) for values in moments)
-    how |= {"mean": mean, "std": std, "interpolation": interpolation, "rounding": "transformers"}
-    how["backend"] = backend if on["do_rescale"] else backend.removesuffix(" float")
-    return PreprocessingRule.of(source, crop, tuple(name for name in usual if stated.get(name) is None), **how)
+    moments = (fields.get("image_mean", ()), fields.get("image_std", ())) if fields.get("do_normalize") else (0.0, 1.0)
+    white = round(255 * fields.get("rescale_factor", 1 / 255), 12) if fields.get("do_rescale") else 255.0
+    mean, std = (tuple(each / white for each in _of_channels(values, channels)) for values in moments)
+    defaults = tuple(name for name in usual if stated.get(name) is None and name not in SWITCHES)
+    how |= {"interpolation": interpolation, "rounding": "transformers", "backend": backend}
+    return PreprocessingRule.of(source, crop, defaults, mean=mean, std=std, **how)
 
 
-def _moments(stated: Any, usual: tuple[float, ...], channels: int) -> tuple[float, ...]:
-    """One number for each channel; a single number is repeated, and 0 and empty values count as missing."""
-    values = stated or usual
-    return (float(values),) * channels if isinstance(values, int | float) else tuple(map(float, values))
+def _of_channels(stated: Any, channels: int) -> tuple[float, ...]:
+    """One number for each channel; a single number is repeated."""
+    return (float(stated),) * channels if isinstance(stated, int | float) else tuple(map(float, stated))
 
 
 def _sides(value: Any, square: bool) -> Sequence[int]:

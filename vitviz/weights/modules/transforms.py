@@ -102,8 +102,8 @@ def _read_processor(processor: Any) -> Preprocessing | None:
         return None
     # Sizes as a file has them.
     fields = {**{name: getattr(processor, name, None) for name in FIELDS}, **processor.to_dict()}
-    # DINOv3's processor rescales first.
-    backend = f"{backend} float" if kind[1] == "DINOv3ViT" else backend
+    # DINOv3's processor rescales first, and so does not round to whole levels.
+    backend = f"{backend} float" if kind[1] == "DINOv3ViT" and fields.get("do_rescale") else backend
     with suppress(CheckpointError):
         return processor_rule(fields, "preprocessing", 3, {}, backend).preprocessing
     return None
