@@ -55,12 +55,14 @@ def read_transform(function: Callable[..., Any]) -> Preprocessing | None:
     # torchvision crops a square of a picture with this shorter side; timm covers both sides of an oblong.
     fit = "crop" if is_of_shorter_side or "ResizeKeepRatio" in steps else "squash"
     is_square = crop[0] == crop[1] and size[0] == size[1]
-    is_unusual = any(getattr(resize, name, usual) != usual for name, usual in USUAL.items())
-    # torchvision's "nearest" of tensors is not Pillow's.
-    is_unusual |= (interpolation, backend) in (("nearest", "torchvision"), ("nearest", "torchvision float"))
-    is_unusual |= fit == "crop" and ("CenterCrop" not in steps or is_square != is_of_shorter_side)
+    is_usual = (
+        all(getattr(resize, name, usual) == usual for name, usual in USUAL.items())
+        # torchvision's "nearest" of tensors is not Pillow's.
+        and (interpolation != "nearest" or backend == "pillow")
+        and (fit == "squash" or ("CenterCrop" in steps and is_square == is_of_shorter_side))
+    )
     fraction = common_fraction(crop, size)
-    if is_unusual or fraction is None:
+    if not is_usual or fraction is None:
         return None
     mean, std = (each * (3 // len(each)) for each in stated_moments(function) or ((0.0,), (1.0,)))
     how: dict[str, Any] = {"fit": fit, f"{fit}_fraction": fraction, "backend": backend}
