@@ -137,9 +137,7 @@ class Analysis(MethodMaps, Experiments, AttributeAdvice):
     @property
     def nbytes(self) -> int:
         """The most bytes that the analysis can come to hold, without the model."""
-        width, height = self.prepared.image.size
-        pixels = self.prepared.pixels.nbytes + 3 * width * height
-        return self.trace.nbytes + pixels + (self._gradient_bytes if self._keeps_gradients else 0)
+        return self.trace.nbytes + self.prepared.nbytes + (self._gradient_bytes if self._keeps_gradients else 0)
 
     @named_arguments(MethodError)
     def predictions(self, count: int = 5) -> Predictions:

@@ -9,7 +9,7 @@ from vitviz.analysis.analysis import Analysis
 
 def kept_bytes(analysis: Analysis) -> int:
     """The bytes that an analysis holds after :func:`drop_recomputable`, without the model."""
-    return replace(analysis, trace=replace(analysis.trace, keep_bytes=0)).nbytes
+    return replace(analysis.trace, keep_bytes=0).nbytes + analysis.prepared.nbytes
 
 
 def drop_recomputable(analysis: Analysis) -> None:

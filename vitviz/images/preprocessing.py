@@ -87,6 +87,11 @@ class PreparedImage:
             )
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the picture and of the model's input."""
+        return self.pixels.nbytes + 3 * self.image.width * self.image.height
+
+    @property
     def assumptions(self) -> tuple[str, ...]:
         """What :func:`vitviz.open_image` assumed of the image, a sentence each."""
         return ImageFacts.of(self.image).assumptions
