@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "probability": tuple(PROBABILITIES),
 }
 SIZES = ("image_size", "patch_size")
+NUMBERS: dict[str, Callable[[str], Any]] = {"heads": int, "norm_epsilon": float}
 OVERRIDES = ("heads", *SIZES, *CHOICES, "norm_epsilon", "architecture", "labels")
 
 
@@ -120,16 +122,13 @@ def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _parse_value(fact: str, value: str) -> Any:
-    try:
-        if fact == "heads":
-            return int(value)
-        if fact == "norm_epsilon":
-            return float(value)
-        if fact == "labels":
-            return [name.strip() for name in value.split(",") if name.strip()]
+    """The value of a fact in a text; the text itself where it is no number, which is refused with all other values."""
+    if fact == "labels":
+        return [name.strip() for name in value.split(",") if name.strip()]
+    with suppress(ValueError):
+        if fact in NUMBERS:
+            return NUMBERS[fact](value)
         if fact in SIZES:
             sides = [int(side) for side in value.replace("×", "x").split("x")]
             return sides[0] if len(sides) == 1 else tuple(sides)
-    except ValueError:
-        raise CheckpointError(f"{plain(fact)} = {quote(value)}: expected a number") from None
     return value
