@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,6 +91,18 @@ def test_the_numbers_are_those_of_the_watched_network(name: str) -> None:
     for ours, theirs in ((found, expected), *zip(weights, others, strict=True)):
         torch.testing.assert_close(ours, theirs, rtol=TOLERANCE, atol=TOLERANCE)
     assert own.preprocessing == model.preprocessing and own.labels == model.labels
+
+
+def test_features_that_are_compared_with_those_of_texts_are_no_classes(tmp_path: Path) -> None:
+    small = {"embed_dim": 32, "depth": 1, "num_heads": 2}
+    with silent():
+        module = timm.create_model("vit_base_patch32_clip_224.openai", **small).eval()
+        timm.models.save_for_hf(module, tmp_path, model_config={"model_args": small}, safe_serialization=True)
+        mine = vitviz.load(timm.create_model("vit_base_patch32_clip_224.openai", **small, num_classes=7).eval())
+    watched = vitviz.load(module)
+    for model in (watched, as_own(watched), vitviz.load(tmp_path)):
+        assert model.labels == () and model.network(torch.zeros(1, 3, 224, 224)).shape == (1, 512)
+    assert model.network.config.projection_width == 512 and len(mine.labels) == 7
 
 
 REFUSED: dict[str, tuple[str, Callable[[], Any]]] = {

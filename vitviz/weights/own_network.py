@@ -94,6 +94,8 @@ def as_own(model: Model) -> Model:
     file = WeightFile(model.name, {"": tensors}, Path(model.name))
     try:
         checkpoint = recognize(file, Beside(), NOTHING, tuple(row.family(network.module) for row in TABLE))
+        if not network.config.classes and checkpoint.has("classifier.weight"):
+            checkpoint.take_head_for_projection()
         checkpoint.settle(checkpoint.family.facts(checkpoint))
         config = replace(infer_config(checkpoint), probability=network.config.probability)
         own = assemble(checkpoint, config)

@@ -70,11 +70,9 @@ def read(path: str | os.PathLike[str], stated: Stated = NOTHING, name: str | Non
     if file.metadata.get("format", "").startswith(FORMAT.split()[0]):
         return _native_reading(file.name, read_native(file, name), stated)
     files, is_unread = Beside.of_source(file.path, source)
-    assumed = []
-    if file.skipped:
-        assumed.append(Check("skipped objects", several(file.skipped), "they are no tensors; nothing of them was run"))
-    if is_unread:
-        assumed.append(Check("configuration", "not read", "it lies beside a file with an unusual name, " + ALONE))
+    skipped = Check("skipped objects", several(file.skipped), "they are no tensors; nothing of them was run")
+    unread = Check("configuration", "not read", f"it lies beside a file with an unusual name, {ALONE}")
+    assumed = [*[skipped] * bool(file.skipped), *[unread] * is_unread]
     try:
         return read_tensors(file, files, stated, name, assumed)
     except CheckpointError as error:
@@ -225,10 +223,11 @@ def summarise(preprocessing: Preprocessing) -> str:
     fraction = fractions.get(preprocessing.fit, 1)
     # A crop with fraction 1 still cuts the longer side.
     fraction_text = f" to {fraction:.3g}" if preprocessing.fit == "crop" or fraction < 1 else ""
-    size = f"{preprocessing.height}×{preprocessing.width}"
     mean, std = (" ".join(f"{value:.3g}" for value in values) for values in (preprocessing.mean, preprocessing.std))
-    resizing = f"{preprocessing.interpolation} by {preprocessing.backend}"
     sharpness = (
         "" if preprocessing.detail is None else f", no sharper than {preprocessing.detail}×{preprocessing.detail}"
     )
-    return f"{size}, {preprocessing.fit}{fraction_text}, {resizing}{sharpness}, mean {mean}, std {std}"
+    return (
+        f"{preprocessing.height}×{preprocessing.width}, {preprocessing.fit}{fraction_text}, "
+        f"{preprocessing.interpolation} by {preprocessing.backend}{sharpness}, mean {mean}, std {std}"
+    )

@@ -132,8 +132,7 @@ def _record_place(checkpoint: MatchedCheckpoint, rivals: Collection[str]) -> Non
     own = [name for name in names if not name.startswith(tuple(others))]
     # A pattern for an encoder at the top would leave out all.
     left_out = f"; {ignore_argument(others, own)} leaves the others out" * ("" not in rivals)
-    reason = f"one of several, beside {listing(sorted(rivals))}{left_out}"
-    checkpoint.record("encoder", place, reason, assumed=True)
+    checkpoint.record("encoder", place, f"one of several, beside {listing(sorted(rivals))}{left_out}", assumed=True)
 
 
 def _assign_keys(checkpoint: MatchedCheckpoint) -> None:
@@ -208,8 +207,10 @@ def _check_tensors(checkpoint: MatchedCheckpoint) -> None:
         shape = tuple(checkpoint.tensors[key].shape)
         min_ndim = 2 if suffix == "weight" and "norm" not in stem else 1
         if len(shape) < min_ndim or (0 in shape and not canonical_key.startswith("prefix_tokens.")):
-            expected = f"at least {min_ndim} dimension{'s' * (min_ndim > 1)}, not empty"
-            raise CheckpointError(f"{checkpoint.name}: {quote(key)} has the shape {shape}; expected {expected}")
+            raise CheckpointError(
+                f"{checkpoint.name}: {quote(key)} has the shape {shape}; expected at least {min_ndim} "
+                f"dimension{'s' * (min_ndim > 1)}, not empty"
+            )
 
 
 def _refuse_weight_parts(name: str, keys: Sequence[str]) -> None:

@@ -86,8 +86,6 @@ class Verification:
     def sentence(self) -> str:
         """The comparisons that are not exact, in one line."""
         wrong = [each.text for each in self.comparisons if not each.exact]
-        if not wrong:
-            return f"{self.name}: exactly the numbers of {self.reference}"
         return f"{self.name}: not the numbers of {self.reference}: {several(wrong, 6)}"
 
     @property
@@ -157,8 +155,9 @@ def _watched(module: Any, size: tuple[int, int], model: Model) -> Network:
         # It resizes the positions that it has.
         module, trained = deepcopy(module), size
         module.set_input_size(img_size=size)
-    stated: dict[str, Any] = {"labels": model.labels, "prefix": config.prefix, "image_size": trained}
-    return load_module(module, preprocessing=model.preprocessing, **stated).network
+    return load_module(
+        module, preprocessing=model.preprocessing, labels=model.labels, prefix=config.prefix, image_size=trained
+    ).network
 
 
 def _prepares(built: Built, package: str | None, model: Model) -> Preprocessing | None:

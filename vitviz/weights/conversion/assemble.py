@@ -44,8 +44,8 @@ def infer_config(checkpoint: MatchedCheckpoint) -> ViTConfig:
     hidden_width = len(checkpoint.tensor("layers.0.mlp.0.weight"))
     has_gate = checkpoint.has("layers.*.mlp.0.gate.weight")
     if hidden_width != mlp_width and (hidden_width != 2 * mlp_width or has_gate):
-        sources = [_sources(checkpoint, f"layers.0.mlp.{part}.weight") for part in (0, 2)]
-        raise CheckpointError(f"{checkpoint.name}: {', '.join(sources)} do not fit together")
+        first, second = (_sources(checkpoint, f"layers.0.mlp.{part}.weight") for part in (0, 2))
+        raise CheckpointError(f"{checkpoint.name}: {first}, {second} do not fit together")
     cls, distillation, registers, positions = (
         _token_count(checkpoint, name, width) for name in (*PREFIX_TOKENS, "positions")
     )
@@ -83,9 +83,9 @@ def infer_config(checkpoint: MatchedCheckpoint) -> ViTConfig:
             raise checkpoint.missing_key(f"prefix_tokens.{token}")
     for name, value in facts.get("stated", {}).items():
         if value is not None and value != values[name]:
-            source = facts.get("stated_by", "config.json")
             raise CheckpointError(
-                f"{checkpoint.name}: its {source} says {name} = {quote(value)}, its weights have {values[name]}"
+                f"{checkpoint.name}: its {facts.get('stated_by', 'config.json')} says {name} = {quote(value)}, its "
+                f"weights have {values[name]}"
             )
     try:
         return ViTConfig(**values)
@@ -213,13 +213,10 @@ class NetworkTensors:
 
     def _positions(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The positions of the first prefix tokens, and those of the trained grid."""
-        trained, positions = (
-            self.config.layout(self.config.image_height, self.config.image_width),
-            self._tokens("positions"),
-        )
-        grid = trained.grid_height, trained.grid_width
-        count = len(positions) - math.prod(grid)
-        return positions[:count], positions[count:].unflatten(0, grid)
+        trained = self.config.layout(self.config.image_height, self.config.image_width)
+        positions = self._tokens("positions")
+        count = len(positions) - trained.patch_count
+        return positions[:count], positions[count:].unflatten(0, (trained.grid_height, trained.grid_width))
 
 
 def _sources(checkpoint: MatchedCheckpoint, target: str) -> str:
@@ -295,8 +292,7 @@ def _trained_grid(
     if len(squares) == 1 and "image_size" not in checkpoint.overrides:
         side = squares[0]
         if size:
-            stated = f"{size[0]}×{size[1]}"
-            reason = f"the positions; the configuration's {stated} pixels do not fit them"
+            reason = f"the positions; the configuration's {size[0]}×{size[1]} pixels do not fit them"
             checkpoint.record("grid", f"{side}×{side}", reason, assumed=True)
         return side, side
     expected = f"an image of {size[0]}×{size[1]} in patches of {patch[0]}×{patch[1]}" if size else "a square image"

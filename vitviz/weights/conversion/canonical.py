@@ -273,6 +273,13 @@ class MatchedCheckpoint:
         self.checks.append(Check(fact, str(value), source, assumed))
         return value
 
+    def take_head_for_projection(self) -> None:
+        """Take a classifier whose bias is zeros for a projection, since its outputs are features."""
+        bias = self.keys.get("classifier.bias")
+        if bias is None or not self.file.read(self.group, bias).any():
+            self.keys["projection.weight"] = self.keys.pop("classifier.weight")
+            self.ignored |= dict.fromkeys(filter(None, [self.keys.pop("classifier.bias", None)]), "zeros")
+
     def settle(self, facts: Mapping[str, Any]) -> None:
         """Set the facts: open ones of the family are settled by the user's overrides or by published checkpoints.
 

@@ -9,6 +9,7 @@ from vitviz.errors.kinds import CheckpointError, UnknownFamilyError
 from vitviz.errors.messages import choices, plain, quote
 from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, OpenFact, Published
 from vitviz.weights.families.timm_architectures import TimmArchitecture, architectures, matching_architectures
+from vitviz.weights.metadata.classes import gives_features
 from vitviz.weights.metadata.normalisations import CLIP, HALVES, IMAGENET
 from vitviz.weights.metadata.rules import PreprocessingRule
 from vitviz.weights.metadata.sides import are_sides, both_sides
@@ -67,6 +68,8 @@ GLOBAL_POOLS = {"cls": "token", "cls and distillation": "token", "mean": "avg", 
 
 def timm_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     """Of the architecture that ``config.json`` or the user names; else open, but for what the keys tell."""
+    if gives_features(checkpoint.config, (checkpoint.shape("classifier.weight") or (0,))[0]):
+        checkpoint.take_head_for_projection()
     row = _named(checkpoint)
     if row is not None:
         return {**_facts_of(checkpoint, row), "transform": row.transform(str(_name(checkpoint)).partition(".")[2])}

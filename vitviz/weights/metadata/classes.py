@@ -12,6 +12,8 @@ from vitviz.weights.metadata.class_names import names_of
 from vitviz.weights.metadata.labels import ORDERS, label_names, synset_names
 
 NUMBERED = "numbered"
+# timm's names of towers for pictures whose outputs are compared with those of texts.
+OF_PICTURES_AND_TEXTS = re.compile(r"clip|pe_core")
 
 
 def read_labels(
@@ -67,6 +69,18 @@ def read_labels(
     if classes in ORDERS:
         return label_names(classes), f"{count} without names: those of {ORDERS[classes][0]}", True
     return numbered, f"{count} without names: numbered", False
+
+
+def gives_features(config: Mapping[str, Any], classes: int) -> bool:
+    """Whether as many outputs, which timm calls classes, are the features of a published network of pictures and texts.
+
+    Args:
+        config: timm's ``config.json`` or ``pretrained_cfg``.
+        classes: number of outputs.
+    """
+    stated = {**config, **(config.get("pretrained_cfg") or {})}
+    is_published = stated.get("num_classes") == classes and classes not in ORDERS
+    return is_published and bool(OF_PICTURES_AND_TEXTS.search(f"{stated.get('architecture')}.{stated.get('tag')}"))
 
 
 def assumed_names(source: str) -> str:

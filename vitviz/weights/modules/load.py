@@ -25,7 +25,7 @@ from vitviz.models.watched.replay import Replay
 from vitviz.models.watched.state import check_device, check_state, device_of, dtype_of
 from vitviz.progress import Progress, progress_bar
 from vitviz.weights.architectures import architecture_of_module
-from vitviz.weights.metadata.classes import read_labels
+from vitviz.weights.metadata.classes import gives_features, read_labels
 from vitviz.weights.model import Model
 from vitviz.weights.modules.calling import call_with_border, default_forward
 from vitviz.weights.modules.missing import (
@@ -293,5 +293,7 @@ def _find_labels(
     elif classes != vector.shape[1]:
         return None
     elif isinstance(stated := getattr(module, "pretrained_cfg", None), Mapping):
+        if gives_features(stated, vector.shape[1]):
+            return (), "features that are compared with those of texts", False
         config = {"pretrained_cfg": stated}
     return read_labels(config, vector.shape[1], names_in_file)
