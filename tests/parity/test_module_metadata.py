@@ -70,7 +70,7 @@ def test_a_function_is_called_and_its_box_says_what_it_shows() -> None:
     check_refusals(
         ConfigError,
         {
-            "box: the preprocessing, .*states itself what it shows": lambda: load(
+            "vit_tiny.*: box: of a function alone that does not state itself": lambda: load(
                 module, preprocessing=transform, box=(0, 0, 9, 9)
             ),
             "vit_tiny.*: box: of a function alone": lambda: load(module, box=(0, 0, 9, 9)),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -23,7 +23,7 @@ from vitviz.errors.kinds import CheckpointError, VitvizError
 from vitviz.errors.messages import did_you_mean, listing, quote
 from vitviz.models.watched.outputs import MAX_REASON_CHARS
 from vitviz.weights.formats.tensors import WeightFile
-from vitviz.weights.metadata.beside import Beside, read_json
+from vitviz.weights.metadata.beside import Beside
 from vitviz.weights.metadata.stated_preprocessing import OF_TIMM
 from vitviz.weights.modules.unwrap import find_vision_part
 from vitviz.weights.suggestions import ignore_argument
@@ -79,7 +79,7 @@ def build_from_folder(files: Beside, folder: Path, name: str | None = None, igno
             return built
         if package == "open_clip":
             return _of_open_clip(f"local-dir:{folder}")
-        return _of_transformers(folder, name, ignore)
+        return _of_transformers(files, folder, name, ignore)
 
 
 def build_by_name(package: str, name: str, file: WeightFile | None = None) -> Built:
@@ -177,10 +177,10 @@ def _of_open_clip(name: str, weights: str | None = None) -> Built:
     return Built(_frozen(model), f"{type(model).__name__} of open_clip {open_clip.__version__}", None, tokenizer)
 
 
-def _of_transformers(folder: Path, name: str, ignore: Sequence[str]) -> Built:
+def _of_transformers(files: Beside, folder: Path, name: str, ignore: Sequence[str]) -> Built:
     import transformers
 
-    cls = _model_class(folder, name)
+    cls = _model_class(files.config, name)
     options = {**LOCAL, "weights_only": True, "dtype": torch.float32}
     model, report = cls.from_pretrained(folder, **options, output_loading_info=True)
     for owner in {key.partition("pooler.")[0].rstrip(".") for key in report["missing_keys"] if "pooler." in key}:
@@ -199,7 +199,7 @@ def _of_transformers(folder: Path, name: str, ignore: Sequence[str]) -> Built:
         model.config.mask_ratio = 0.0
     title = f"{type(model).__name__} of transformers {transformers.__version__}"
     preprocessing = tokenizer = None
-    if any((folder / name).is_file() for name in ("preprocessor_config.json", "processor_config.json")):
+    if files.preprocessor:
         preprocessing = transformers.AutoImageProcessor.from_pretrained(folder, **LOCAL)
     if hasattr(model, "timm_model"):
         # What transformers wraps states its preprocessing itself.
@@ -248,11 +248,10 @@ def _wrapped(model: Any) -> Any:
     return inner
 
 
-def _model_class(folder: Path, title: str) -> Any:
+def _model_class(config: Mapping[str, Any], title: str) -> Any:
     """The class of transformers in ``config.json``; ``auto_map``, which names code of the folder's own, is not read."""
     import transformers
 
-    config = read_json(folder / "config.json")
     name, model_type = next(iter(config.get("architectures") or ()), None), config.get("model_type")
     if name is None:
         return transformers.AutoModel

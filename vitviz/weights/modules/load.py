@@ -14,6 +14,7 @@ from torch import nn
 
 from vitviz.attention.layout import Prefix, prefix_names
 from vitviz.errors.kinds import ConfigError, ImageError
+from vitviz.images.callable_preprocessing import CallablePreprocessing
 from vitviz.images.preprocessing import Preprocessing, why_not_channels
 from vitviz.models.devices import usable_device
 from vitviz.models.watched import ModuleConfig
@@ -119,8 +120,11 @@ def _load(
     }
     if callable(preprocessing):
         preprocessing = read_function(preprocessing, box, normalisation)
-    elif box is not None:
-        raise ConfigError(f"{name}: box: of a function alone; expected preprocessing = that function, or no box")
+    if box is not None and not isinstance(preprocessing, CallablePreprocessing):
+        raise ConfigError(
+            f"{name}: box: of a function alone that does not state itself what it shows; expected preprocessing = that "
+            "function, or no box"
+        )
     stated_channels = len(preprocessing.mean) if isinstance(preprocessing, Preprocessing) else None
     known_channels = find_channels(module) or stated_channels
     sizes = likely_sizes(module) if size is None else [size]

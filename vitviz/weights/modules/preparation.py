@@ -135,17 +135,14 @@ def read_function(function: Callable[..., Any], box: Any, normalisation: str | N
 
     Args:
         function: as :class:`CallablePreprocessing` takes it.
-        box: as there; None for a transform that states what it does.
+        box: as there.
         normalisation: a name in :data:`NORMALISATIONS`, by which the function standardises; None for that of its steps.
 
     Raises:
         ImageError: the function fails.
-        ConfigError: there is a box where it is known.
     """
     known = read_transform(function)
-    if known is None:
-        moments = stated_moments(function) if normalisation is None else NORMALISATIONS[normalisation]
-        return CallablePreprocessing(function, box, moments)
-    if box is not None:
-        raise ConfigError(f"box: the preprocessing, {describe(function)}, states itself what it shows; expected no box")
-    return known
+    if known is not None:
+        return known
+    moments = stated_moments(function) if normalisation is None else NORMALISATIONS[normalisation]
+    return CallablePreprocessing(function, box, moments)
