@@ -291,13 +291,11 @@ def _find_labels(
     is_other = isinstance(output, Mapping) or classes == 0
     if not is_vector(vector) or package_of(module) == "open_clip" or (is_other and not has_logits):
         return (), "no classifier", False
-    config: dict[str, Any] = {}
-    if has_logits:
-        config = {"id2label": getattr(getattr(module, "config", None), "id2label", None)}
-    elif classes != vector.shape[1]:
+    if not has_logits and classes != vector.shape[1]:
         return None
-    elif isinstance(stated := getattr(module, "pretrained_cfg", None), Mapping):
-        if gives_features(stated, vector.shape[1]):
-            return (), "features that are compared with those of texts", False
-        config = {"pretrained_cfg": stated}
+    stated = getattr(module, "pretrained_cfg", None)
+    timm: Mapping[str, Any] = stated if isinstance(stated, Mapping) else {}
+    if gives_features(timm, vector.shape[1]):
+        return (), "features that are compared with those of texts", False
+    config = {"id2label": getattr(getattr(module, "config", None), "id2label", None), "pretrained_cfg": timm}
     return read_labels(config, vector.shape[1], names_in_file)
