@@ -1,7 +1,7 @@
-"""The preprocessing in the fields of timm's ``pretrained_cfg``, of transformers' processors and of open_clip.
+"""The preprocessing in the fields of timm's ``pretrained_cfg`` and of transformers' processors.
 
-They are read as ``create_transform(**resolve_data_config(…))``, ``AutoImageProcessor`` with torchvision installed, and
-``image_transform_v2`` read them. Whatever does more than resize, crop, and standardise is refused.
+They are read as ``create_transform(**resolve_data_config(…))`` and ``AutoImageProcessor`` with torchvision installed
+read them. Whatever does more than resize, crop, and standardise is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vitviz.images.resizing import BACKENDS, INTERPOLATIONS
 from vitviz.weights.metadata.beside import Beside
 from vitviz.weights.metadata.normalisations import HALVES, IMAGENET
 from vitviz.weights.metadata.rules import PreprocessingRule, common_fraction
-from vitviz.weights.metadata.sides import are_sides
+from vitviz.weights.metadata.sides import are_sides, both_sides
 
 # Entries that timm writes for every model, which its defaults replace.
 OF_TIMM = ("mean", "std", "crop_pct", "interpolation")
@@ -113,9 +113,10 @@ def processor_rule(
         rows = next(each for each in range(math.isqrt(count), 0, -1) if count % each == 0)
         how, crop = {"fit": "native"}, (rows * fields["patch_size"], count // rows * fields["patch_size"])
     if not fields.get("do_resize") or fields.get("do_pad") or interpolation is None or None in how.values():
-        found = {name: fields[name] for name in ("size", "crop_size", "resample", *SWITCHES) if name in fields}
+        shown = [name for name in ("size", "crop_size", "resample", *SWITCHES) if fields.get(name) is not None]
+        found = ", ".join(f"{name} {fields[name]!r}" for name in shown)
         raise UnknownFamilyError(
-            f"{source}: expected one that resizes, crops a part of that, and standardises; found {quote(found)}"
+            f"{source}: expected one that resizes, crops a part of that, and standardises; found {found}"
         )
     moments = (fields.get("image_mean", ()), fields.get("image_std", ())) if fields.get("do_normalize") else (0.0, 1.0)
     white = round(255 * fields.get("rescale_factor", 1 / 255), 12) if fields.get("do_rescale") else 255.0
@@ -132,11 +133,13 @@ def _of_channels(stated: Any, channels: int) -> tuple[float, ...]:
 
 def _sides(value: Any, square: bool) -> Sequence[int]:
     """Height and width, or only the shorter side; empty for anything else."""
-    if isinstance(value, int):
-        value = [value] * (1 + bool(square))
-    elif isinstance(value, Mapping):
+    if isinstance(value, Mapping):
         stated = {name: side for name, side in value.items() if side is not None}
         # A limit of the longer side beside it makes another size.
         names = ("shortest_edge",) if "shortest_edge" in stated else ("height", "width")
-        value = [stated.get(name) for name in names] if stated.keys() == {*names} else []
-    return value if are_sides(value, 1) or are_sides(value, 2) else ()
+        sides = [stated.get(name) for name in names] if stated.keys() == {*names} else []
+    elif isinstance(value, int):
+        sides = [value] * (1 + bool(square))
+    else:
+        sides = [*(both_sides(value) or ())]
+    return sides if are_sides(sides, len(sides)) else ()
