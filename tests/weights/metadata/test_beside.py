@@ -31,7 +31,8 @@ def test_every_file_is_read_and_names_its_package(tmp_path: Path) -> None:
         "transformers": {"model_type": "vit", "architecture": "é"},
     }.items():
         write(tmp_path, config=config)
-        assert Beside.beside(weights) == Beside(config, VIT) and Beside.beside(weights).package == package
+        files = Beside.beside(weights)
+        assert (files.config, files.preprocessor, files.package) == (config, VIT, package)
         # open_clip's own file is beside its own weights alone.
         assert Beside.beside(tmp_path / "open_clip_model.safetensors").package == "open_clip"
     assert Beside({"num_classes": 3}).package is None

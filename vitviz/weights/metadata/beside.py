@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -55,18 +55,17 @@ class Beside:
     def beside(cls, weights: Path) -> Beside:
         """The files that describe a file of weights. A folder may hold a checkpoint of open_clip beside another one."""
         folder = weights.parent
+        open_clip = read_json(folder / "open_clip_config.json")
+        if weights.name.startswith("open_clip_"):
+            return cls(open_clip=open_clip)
         # Like transformers, prefer the file for all processors to the older one if it has an image processor.
         nested = read_json(folder / "processor_config.json").get("image_processor")
         preprocessor = nested if isinstance(nested, dict) else read_json(folder / "preprocessor_config.json")
-        open_clip = read_json(folder / "open_clip_config.json")
-        files = cls(read_json(folder / "config.json"), preprocessor, open_clip)
-        if weights.name.startswith("open_clip_"):
-            return cls(open_clip=open_clip)
-        return replace(files, open_clip={}) if files.config else files
+        return cls(read_json(folder / "config.json"), preprocessor, open_clip)
 
     @property
     def package(self) -> str | None:
-        """The package that they name; None for none."""
+        """The package that they name, open_clip where no other one is named; None for none."""
         if "model_type" in self.config:
             return "transformers"
         return "timm" if "architecture" in self.config else "open_clip" if self.open_clip else None
