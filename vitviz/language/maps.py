@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,19 +20,9 @@ from vitviz.visualization.heatmaps import Heatmap
 OFF_GRID = 0.2
 # The most cells along a side of a grid that is not the tokens' own.
 MAX_CELLS = 128
-
-
-class Axis(NamedTuple):
-    """The cells along one side of a picture.
-
-    Args:
-        start, stop: where they begin and end, in pixels.
-        shares: ``"token cell"``, the share of each token in each.
-    """
-
-    start: float
-    stop: float
-    shares: torch.Tensor
+Axis = tuple[float, float, torch.Tensor]
+"""Where the cells along one side of a picture begin and end, in pixels, and ``"token cell"``, how each token's part is
+shared by them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,9 +41,8 @@ class PictureGrid:
 
     def cells(self, values: torch.Tensor) -> torch.Tensor:
         """``"row column"`` of values of all keys: that of each token of the picture is spread evenly over its part."""
-        across, down = self._axes
-        of_tokens = values.double().cpu()[self.index]
-        return torch.einsum("t, tr, tc -> rc", of_tokens, down.shares, across.shares).float()
+        (*_, columns), (*_, rows) = self._axes
+        return torch.einsum("t, tr, tc -> rc", values.double().cpu()[self.index], rows, columns).float()
 
     def heatmap(self, cells: torch.Tensor, quantity: str, description: str) -> Heatmap:
         """Values of the cells as a map on the picture."""
@@ -63,18 +51,17 @@ class PictureGrid:
     @cached_property
     def geometry(self) -> Geometry:
         """Where the cells lie on the picture."""
-        across, down = self._axes
-        box = (across.start, down.start, across.stop, down.stop)
-        return Geometry(*self.image.size, box, down.shares.shape[1], across.shares.shape[1])
+        (left, right, columns), (top, bottom, rows) = self._axes
+        return Geometry(*self.image.size, (left, top, right, bottom), rows.shape[1], columns.shape[1])
 
     @cached_property
     def _axes(self) -> tuple[Axis, Axis]:
-        boxes = self.boxes.double()
-        areas = (boxes[:, 2:] - boxes[:, :2]).prod(1)
+        """Of columns and of rows."""
+        areas = (self.boxes[:, 2:] - self.boxes[:, :2]).prod(1)
         # Of tiles beside a thumbnail, the tiles.
         is_finest = areas <= 1.5 * areas.median()
         width, height = self.image.size
-        return _axis(boxes[:, 0::2].T, is_finest, width), _axis(boxes[:, 1::2].T, is_finest, height)
+        return _axis(self.boxes[:, 0::2].T, is_finest, width), _axis(self.boxes[:, 1::2].T, is_finest, height)
 
 
 def painted(picture: Image.Image, geometry: Geometry, cells: Sequence[tuple[int, int]]) -> Image.Image:
@@ -103,23 +90,19 @@ def _axis(edges: torch.Tensor, is_finest: torch.Tensor, length: int) -> Axis:
     """
     sides = edges[1] - edges[0]
     start, stop = float(edges[0, is_finest].min()), float(edges[1, is_finest].max())
-    count = max(1, round((stop - start) / max(1e-3, float(sides[is_finest].median()))))
-    places = _places(edges, start, stop, count)
+    count = round((stop - start) / float(sides[is_finest].median()))
+    places = _snapped((edges - start) * count / (stop - start))
     low, high = places[:, is_finest]
     is_own = torch.equal(low, low.round()) and torch.equal(high, low + 1)
     if not is_own or bool((places < 0).any()) or bool((places > count).any()):
-        start, stop, count = 0.0, float(length), min(MAX_CELLS, max(1, round(2 * length / max(1, float(sides.min())))))
-        places = _places(edges, start, stop, count)
-    low, high = places.clamp(0, count)
-    cells = torch.arange(count, dtype=low.dtype)
-    shares = (torch.minimum(high[:, None], cells + 1) - torch.maximum(low[:, None], cells)).clamp(min=0)
-    # A token may be thinner than what can be measured.
-    nearest = torch.nn.functional.one_hot(((low + high) / 2).long().clamp(max=count - 1), count).to(low)
-    total = shares.sum(1, keepdim=True)
-    return Axis(start, stop, torch.where(total > 0, shares / total.clamp(min=1e-9), nearest))
+        start, stop, count = 0.0, float(length), min(MAX_CELLS, round(2 * length / float(sides.min())))
+        places = _snapped(edges * count / length)
+    (low, high), cells = places[..., None], torch.arange(count, dtype=places.dtype)
+    shares = (torch.minimum(high, cells + 1) - torch.maximum(low, cells)).clamp(min=0)
+    return start, stop, shares / shares.sum(1, keepdim=True)
 
 
-def _places(edges: torch.Tensor, start: float, stop: float, count: int) -> torch.Tensor:
-    """Edges in cells; what is measured lies off the edges of cells by a fraction of a pixel."""
-    places = (edges - start) * count / (stop - start)
-    return torch.where((places - places.round()).abs() <= OFF_GRID, places.round(), places)
+def _snapped(places: torch.Tensor) -> torch.Tensor:
+    """Edges in cells, ``"2 token"``; what is measured lies off the edges of cells by a fraction of a pixel."""
+    snapped = places.where((places - places.round()).abs() > OFF_GRID, places.round())
+    return snapped.where(snapped[0] < snapped[1], places)

@@ -1,19 +1,17 @@
 """Which part of the user's picture each token of a network that writes stands for.
 
-Attention mixes tokens, so it returns zeros while the picture passes through the network. What then still leads from
-the picture to a token's key is a part of the picture that the token begins with. Gradients find it: they are zero
-exactly where nothing leads, whatever merges, shuffles, cuts or pads the picture.
+Attention mixes tokens, so no gradient passes through it. What then still leads from the picture to a token's key is a
+part of the picture that the token begins with: gradients are zero exactly where nothing leads, whatever merges,
+shuffles, cuts or pads the picture.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from PIL import Image
-from torch.utils._pytree import tree_map_only
 
 from vitviz.errors.kinds import ConfigError
 from vitviz.language.coordinates import measure_coordinates, numbers_of, sampled, with_numbers
@@ -26,6 +24,8 @@ from vitviz.models.watched.program import PICTURE
 from vitviz.models.watched.recorder import record
 from vitviz.models.watched.state import device_of
 
+# The least half side of a token's part.
+MIN_HALF_PX = 0.01
 QUERY_TOKENS = (
     "no token of its decoder stands for one part of the picture, as where a few queries read it all, or where it is "
     "written in codes; expected a network that hands patches on, merged or not"
@@ -43,7 +43,7 @@ def measure_places(prompt: Prompt, inputs: Mapping[str, Any], call: int) -> tupl
     Raises:
         ConfigError: the tokens stand for no parts of their own, or the places cannot be measured.
     """
-    owner, is_reached, is_shared = _owners(*_keys(prompt, inputs, call))
+    owner, is_reached, is_shared = _owners(*_scores(prompt, inputs, call))
     grids = []
     for number, picture in enumerate(prompt.pictures):
         x, y, is_painted = measure_coordinates(prompt, number)
@@ -59,51 +59,43 @@ def measure_places(prompt: Prompt, inputs: Mapping[str, Any], call: int) -> tupl
     return tuple(grids)
 
 
-def _keys(prompt: Prompt, inputs: Mapping[str, Any], call: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The numbers of the input, and the keys of a call ``"token feature"`` with what leads to them but attention."""
+def _scores(prompt: Prompt, inputs: Mapping[str, Any], call: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The numbers of the input, and a number for the key of each token of a call, with what leads to it but attention.
+
+    Raises:
+        ConfigError: the keys are not seen, or depend on the picture by attention alone.
+    """
     finder = AttentionFinder(has_picture=False)
     # Inputs of all types in one row, as the processor makes them.
     numbers = numbers_of(inputs).to(device_of(prompt.model.module))
     program, _ = record(lambda flat: generate(prompt, with_numbers(inputs, flat), 1)[1], numbers, finder)
     *before, last = finder.found[: call + 1]
-    if last.is_fused:
-        reference = program.steps[last.step].args[1]
-    elif last.scores is None:
+    number = last.step if last.is_fused else last.scores
+    if number is None:
         raise ConfigError("the keys of its attention are not seen: no place of a token can be measured")
-    else:
-        product = program.steps[last.scores]
-        reference = operands_of(product, product.args)[not last.is_flipped]
-
+    step = program.steps[number]
+    reference = step.args[1] if last.is_fused else operands_of(step, step.args)[not last.is_flipped]
     for attention in before:
         step = program.steps[attention.step]
-        step.operator = partial(_zeros_of, step.operator)
+        step.operator = torch.no_grad()(step.operator)
     with torch.enable_grad():
         numbers.requires_grad_()
         [keys] = program.run({PICTURE: numbers}, [reference])
         # A product of its own takes them with the features first.
-        return numbers, keys.movedim(-2 if last.is_fused or last.is_flipped else -1, 0).flatten(1)
+        keys = keys.movedim(-2 if last.is_fused or last.is_flipped else -1, 0).flatten(1)
+        scores = keys @ torch.randn(keys.shape[1], generator=torch.Generator().manual_seed(0)).to(keys)
+    if not scores.requires_grad:
+        raise ConfigError(QUERY_TOKENS)
+    return numbers, scores
 
 
-def _zeros_of(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Zeros in place of an operation's result. Its bias may depend on the picture, of which it has no gradient."""
-    with torch.no_grad():
-        return tree_map_only(torch.Tensor, torch.zeros_like, operator(*args, **kwargs))
-
-
-def _owners(numbers: torch.Tensor, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _owners(numbers: torch.Tensor, scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The token to which each sampled number leads, whether it leads to any, and whether to several.
 
     The gradient of the sum of some tokens is not zero where one of them is reached. Tokens are summed by the digits of
     their numbers, and by those of the count of their zeros: of a number that reaches two tokens, these digits
     contradict each other (Berger 1961, "A note on error detection codes for asymmetric channels").
-
-    Raises:
-        ConfigError: no number leads to any.
     """
-    if not keys.requires_grad:
-        raise ConfigError(QUERY_TOKENS)
-    with torch.enable_grad():
-        scores = keys @ torch.randn(keys.shape[1], generator=torch.Generator().manual_seed(0)).to(keys)
     tokens = torch.arange(len(scores))
     digits = max(1, (len(scores) - 1).bit_length())
     zeros = digits - torch.stack([tokens >> digit & 1 for digit in range(digits)]).sum(0)
@@ -122,11 +114,11 @@ def _grid(picture: Image.Image, owner: torch.Tensor, places: Sequence[torch.Tens
     edges = []
     for values, length in zip(places, picture.size, strict=True):
         start = values.new_zeros(len(index))
-        low, high = (start.scatter_reduce(0, at, values, how, include_self=False) for how in ("amin", "amax"))
-        mean = start.scatter_reduce(0, at, values, "mean", include_self=False)
+        ways = ("amin", "amax", "mean")
+        low, high, mean = (start.scatter_reduce(0, at, values, way, include_self=False) for way in ways)
         variance = start.scatter_reduce(0, at, (values - mean[at]).square(), "mean", include_self=False)
         # Of n at equal steps, this is half of such a step.
         reach = (high - low).clamp(min=1e-6)
-        half = ((12 * variance / reach.square() - 1) * reach / 4).clamp(min=0)
+        half = ((12 * variance / reach.square() - 1) * reach / 4).clamp(min=MIN_HALF_PX)
         edges.append(torch.stack([(low - half).clamp(0, length), (high + half).clamp(0, length)], 1))
     return PictureGrid(picture, index, torch.stack(edges, 2).flatten(1))
