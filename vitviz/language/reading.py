@@ -48,15 +48,13 @@ def rank_heads(layers: int, rows: Callable[[int], torch.Tensor]) -> list[Reading
     # Of all layers at once, it would take much memory.
     found = []
     for layer in range(layers):
-        parts, share = _parts(rows(layer))
-        information = (entr(parts.mean(0)).sum(-1) - entr(parts).sum(-1).mean(0)) / math.log(2)
-        bits = (information * share).clamp(min=0)
-        found.append((bits, share, torch.einsum("h, tha -> ta", bits, _excess(parts))))
+        excess, bits, share = _read(rows(layer))
+        found.append((bits, share, torch.einsum("h, tha -> ta", bits, excess)))
     total = torch.cat([bits for bits, *_ in found]).sum().clamp(min=1e-30)
     everyone = torch.stack([excess for *_, excess in found]).sum(0) / total
     readings = []
     for layer, (bits, share, _) in enumerate(found):
-        own = _excess(_parts(rows(layer))[0])
+        own, *_ = _read(rows(layer))
         later = torch.minimum(own[:-1], everyone[1:, None]).sum((0, 2))
         earlier = torch.minimum(own[1:], everyone[:-1, None]).sum((0, 2))
         ahead = (later + 1e-12) / (later + earlier + 2e-12)
@@ -65,12 +63,11 @@ def rank_heads(layers: int, rows: Callable[[int], torch.Tensor]) -> list[Reading
     return sorted(readings, key=lambda each: (-each.bits * each.ahead, -each.share))
 
 
-def _parts(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The attention as parts of what lies on the picture, and the mean share that does: ``"head"``."""
+def _read(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Where each head looks more than in its mean, ``"token head place"``, its bits and its share, ``"head"``."""
     attention = rows.double()
     shares = attention.sum(-1)
-    return attention / shares.clamp(min=1e-30)[..., None], shares.mean(0)
-
-
-def _excess(parts: torch.Tensor) -> torch.Tensor:
-    return (parts - parts.mean(0)).clamp(min=0)
+    parts = attention / shares.clamp(min=1e-30)[..., None]
+    information = (entr(parts.mean(0)).sum(-1) - entr(parts).sum(-1).mean(0)) / math.log(2)
+    share = shares.mean(0)
+    return (parts - parts.mean(0)).clamp(min=0), (information * share).clamp(min=0), share
