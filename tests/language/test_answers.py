@@ -280,7 +280,7 @@ def test_a_second_pass_keeps_no_call_of_an_encoder_whatever_module_attends() -> 
         torch.nn.MultiheadAttention(4, 1, batch_first=True)(tokens, tokens, tokens)
         for value in (1, 2):
             torch.nn.functional.scaled_dot_product_attention(tokens, tokens, tokens + value)
-    [[(given, _)]] = kept.steps
+    [(given, _)] = kept.calls
     assert torch.equal(given["value"], tokens + 2)
 
 

@@ -20,7 +20,7 @@ MOST = {
     "evaluation": 700,
     "features": 260,
     "images": 990,
-    "language": 630,
+    "language": 580,
     "metrics": 220,
     "models": 2570,
     "system": 140,

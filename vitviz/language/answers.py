@@ -12,6 +12,7 @@ from typing import Any, Literal, overload
 import torch
 
 from vitviz.attention.layout import index_from_end
+from vitviz.attention.softmax import one_head
 from vitviz.attention.token_map import TokenMap
 from vitviz.errors.arguments import instance, integer, named_arguments, pairs
 from vitviz.errors.arguments import word as one_of
@@ -27,7 +28,7 @@ from vitviz.language.passes import flow
 from vitviz.language.prompts import Prompt
 from vitviz.language.reading import Reading, rank_heads
 from vitviz.language.record import Layer, Recorder
-from vitviz.language.text import Token, Word, find_word, special_ids, token_text
+from vitviz.language.text import Token, Word, find_word, special_ids, text_of
 from vitviz.models.watched.replay import TOLERANCES
 from vitviz.models.watched.state import dtype_of
 from vitviz.progress import progress_bar
@@ -73,8 +74,8 @@ class Answer(AttributeAdvice):
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """The attention of the layers that read the picture."""
-        return self.recorder.reading
+        """The attention of the layers that read the picture, which are those that attend to an encoder, or all."""
+        return tuple(each for each in self.recorder.layers if each.is_cross) or tuple(self.recorder.layers)
 
     @property
     def text(self) -> str:
@@ -176,13 +177,8 @@ class Answer(AttributeAdvice):
                 "always looks there)"
             )
         layer = self._layer(layer)
-        heads = (
-            slice(None)
-            if head is None
-            else [index_from_end("head", head, len(self.layers[layer].weights(0)), "this layer has")]
-        )
-        which = f"layer {layer}, " + ("mean of all heads" if isinstance(heads, slice) else f"head {heads[0]}") + why
-        cells = grid.cells(self.weights(word, layer)[heads].mean(0))
+        weights, which = one_head(self.weights(word, layer), "mean" if head is None else head)
+        cells = grid.cells(weights)
         share = float(cells.sum())
         unit, quantity = "shares of all that it read", "share of the attention"
         if relative_to is not None:
@@ -201,8 +197,8 @@ class Answer(AttributeAdvice):
         return grid.heatmap(
             cells,
             quantity,
-            f"Attention while it wrote {found.text!r}, {which}: {unit}; {percent(share)} of this attention lies on "
-            f"{shown}",
+            f"Attention while it wrote {found.text!r}, layer {layer}, {which}{why}: {unit}; {percent(share)} of this "
+            f"attention lies on {shown}",
         )
 
     @named_arguments(MethodError)
@@ -241,7 +237,7 @@ class Answer(AttributeAdvice):
         if against is not None:
             step, other = self._difference(found, against)
             factors = {step: {self.tokens[step].number: 1.0, other: -1.0}}
-            subtracted = token_text(other, self.prompt.model.tokenizer)
+            subtracted = text_of([other], self.prompt.model.tokenizer)
             contrast = f" and not {against!r} (the logit of {self.tokens[step].text!r} less that of {subtracted!r})"
         return self._flow(found, factors, "relevance", picture, f"Relevance for {found.text!r}{contrast}, all layers")
 
@@ -257,8 +253,8 @@ class Answer(AttributeAdvice):
         before, own = ("".join(token.text for token in part) for part in (self.tokens[:cut], self.tokens[cut:]))
         ids = model.ids(before + own[: len(own) - len(own.lstrip())] + against.strip())
         same = model.ids(before) if before.strip() else ()
-        pairs = zip(word.steps, ids[len(same) :], strict=False)
-        differ = [(step, other) for step, other in pairs if self.tokens[step].number != other]
+        others = zip(word.steps, ids[len(same) :], strict=False)
+        differ = [(step, other) for step, other in others if self.tokens[step].number != other]
         if ids[: len(same)] != same or not differ:
             raise MethodError(
                 f"against {against!r} in the place of {word.text!r}: no token differs, or not the word's own alone; "
@@ -301,34 +297,35 @@ class Answer(AttributeAdvice):
             MethodError: the word is not as probable again with the whole picture.
         """
         found, number = self._word(word), self._picture(picture)
-        grid, steps = self.grids[number].geometry, list(found.steps)
-        whole = self._without(number, grid, (), steps[-1])
+        grid = self.grids[number].geometry
+        whole = self._without(found, number, grid)
         self._check(found, whole)
         if patches is not None:
             hidden = tuple(pairs("patches", patches, "row and column", QueryError))
-            return float(self._without(number, grid, hidden, steps[-1])[0, steps].sum().exp())
+            return float(self._without(found, number, grid, hidden)[0].sum().exp())
         image, count = self.prompt.pictures[number], integer("squares", squares, 1, MethodError)
         rows, columns = (max(1, round(count * side / max(image.size))) for side in reversed(image.size))
         _, geometry = whole_picture(image, (rows, columns))
         cells = progress_bar("hiding squares", [*product(range(rows), range(columns))])
-        falls = [(whole - self._without(number, geometry, (cell,), steps[-1]))[0, steps].sum() for cell in cells]
-        bits = torch.stack(falls).unflatten(0, (rows, columns)) / math.log(2)
+        falls = torch.stack([(whole - self._without(found, number, geometry, (cell,)))[0].sum() for cell in cells])
         text = (
             f"Hiding each of {rows} × {columns} squares: bits by which {found.text!r} becomes less probable; values "
             "below 0 are of squares without which it is likelier"
         )
+        bits = falls.unflatten(0, (rows, columns)) / math.log(2)
         return Heatmap(TokenMap(bits, {}, "bits", text, (-math.inf, math.inf), signed=True), image, geometry)
 
-    def _without(self, picture: int, geometry: Geometry, cells: tuple[tuple[int, int], ...], last: int) -> torch.Tensor:
-        """What the network says without cells of a grid on a picture, up to a step: as :meth:`_likely`."""
-        found = self._hidden.get((picture, geometry, cells), torch.zeros(2, 0))
-        if found.shape[1] <= last:
+    def _without(
+        self, word: Word, picture: int, geometry: Geometry, cells: tuple[tuple[int, int], ...] = ()
+    ) -> torch.Tensor:
+        """What the network says of a word without cells of a grid on a picture: as :meth:`_likely`."""
+        found, steps = self._hidden.get((picture, geometry, cells)), list(word.steps)
+        if found is None or found.shape[1] <= steps[-1]:
             pictures = list(self.prompt.pictures)
             pictures[picture] = painted(pictures[picture], geometry, cells)
-            ids = [token.number for token in self.tokens[: last + 1]]
-            found = self._likely(generate(self.prompt, self.prompt.inputs(pictures), 0, ids)[1])
+            found = self._likely(generate(self.prompt, self.prompt.inputs(pictures), 0, self._ids(word))[1])
             self._hidden[picture, geometry, cells] = found
-        return found[:, : last + 1]
+        return found[:, steps]
 
     def _likely(self, logits: torch.Tensor) -> torch.Tensor:
         """``"2 step"``: the logarithm of each token's probability, and the largest logit."""
@@ -339,14 +336,14 @@ class Answer(AttributeAdvice):
     def _flow(
         self, word: Word, factors: dict[int, dict[int, float]], quantity: str, picture: int, description: str
     ) -> Heatmap:
-        grid, ids = self.grids[self._picture(picture)], [token.number for token in self.tokens[: word.steps[-1] + 1]]
-        values, logits = flow(self.prompt, ids, self.recorder, factors)
-        self._check(word, self._likely(logits))
+        grid = self.grids[self._picture(picture)]
+        values, logits = flow(self.prompt, self._ids(word), self.recorder, factors)
+        self._check(word, self._likely(logits)[:, list(word.steps)])
         return grid.heatmap(grid.cells(values), quantity, description)
 
     def _check(self, word: Word, likely: torch.Tensor) -> None:
-        """Refuse a second pass that gives a word another probability, from ``"2 step"`` as of :meth:`_likely`."""
-        second, largest = likely[:, list(word.steps)]
+        """Refuse a second pass that gives a word another probability, from its steps of :meth:`_likely`."""
+        second, largest = likely
         before = math.log(word.probability) if word.probability else -math.inf
         rounding = TOLERANCES.get(dtype_of(self.prompt.model.module), 0.0) * max(1.0, float(largest.max()))
         bound = len(word.steps) * max(SAME_LOG_PROBABILITY, rounding)
@@ -357,6 +354,10 @@ class Answer(AttributeAdvice):
                 f"second pass; expected a difference of at most {bound:.1g}: nothing can be said of what the first "
                 "computed"
             )
+
+    def _ids(self, word: Word) -> list[int]:
+        """Numbers of all tokens up to a word."""
+        return [token.number for token in self.tokens[: word.steps[-1] + 1]]
 
     @property
     def _index(self) -> torch.Tensor:

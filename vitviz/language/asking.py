@@ -75,8 +75,8 @@ def ask(
     with observation_errors(model.name):
         inputs = prompt.inputs()
         ids, logits, recorder = _record(prompt, inputs, limit, given)
-        first = recorder.skipped + recorder.layers.index(recorder.reading[0])
-        grids = measure_places(prompt, inputs, first)
+        crossing = next((number for number, layer in enumerate(recorder.layers) if layer.is_cross), 0)
+        grids = measure_places(prompt, inputs, recorder.skipped + crossing)
     tokens = tokens_of(ids, logits, model.tokenizer)
     return Answer(prompt, tokens, words_of(tokens, model.tokenizer), recorder, grids)
 
@@ -86,17 +86,13 @@ def _record(
 ) -> tuple[Sequence[int], torch.Tensor, Recorder]:
     """What the network writes, the logits of each step, and its attention."""
     config: Any = prompt.model.module.config
-
-    def run(ids: Sequence[int] | None) -> tuple[Sequence[int], torch.Tensor, Recorder]:
-        recorder = Recorder(MAX_QUERIES if config.is_encoder_decoder else 1)
-        with attention_calls(recorder.add, slice(-MAX_QUERIES, None)):
-            return *generate(prompt, inputs, limit, ids, recorder.end_step), recorder
-
-    ids, logits, recorder = run(ids)
+    recorder = Recorder()
+    with attention_calls(recorder.add, slice(-MAX_QUERIES, None)):
+        ids, logits = generate(prompt, inputs, limit, ids, recorder.end_step)
     if len(ids) == 1:
         # Which calls are the decoder's is known by the second step.
-        _, again, recorder = run([*ids, *ids])
-        logits = again[:1]
+        _, logits, recorder = _record(prompt, inputs, limit, [*ids, *ids])
+        return ids, logits[:1], recorder
     if not recorder.step:
         raise ConfigError(
             "its own generate() takes no logits_processor, which tells its steps; expected transformers' own"

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from vitviz.language.prompts import Prompt
+from vitviz.models.watched.state import device_of, dtype_of
 
 
+@torch.no_grad()
 def generate(
     prompt: Prompt,
     inputs: Mapping[str, Any],
     limit: int = 0,
     ids: Sequence[int] | None = None,
     on_step: Callable[[], Any] = lambda: None,
-    needs_gradients: bool = False,
 ) -> tuple[tuple[int, ...], torch.Tensor]:
-    """Let a network write.
+    """Let a network write, without gradients; what runs inside may switch them on.
 
     Args:
         prompt: with the network.
@@ -28,7 +29,6 @@ def generate(
         limit: the most tokens to write.
         ids: numbers of the tokens that it has to write; None for those that it prefers.
         on_step: called after the calls of each step.
-        needs_gradients: whether the logits keep what their gradients need.
 
     Returns:
         Numbers of the tokens, and ``"step token"``, the logits as the network computed them, before any rules of
@@ -43,24 +43,25 @@ def generate(
         return torch.full_like(scores, -torch.inf).index_fill_(1, input_ids.new_tensor([next(given)]), 0)
 
     module: Any = prompt.model.module
-    own = type(module).generate
+    dtype, device = dtype_of(module), device_of(module)
     # Below its decorators, of which one is no_grad.
-    function = inspect.unwrap(own) if needs_gradients else own
-    with nullcontext() if needs_gradients else torch.no_grad():
-        result = function(
-            module,
-            **prompt.moved(inputs),
-            max_new_tokens=limit if ids is None else len(ids),
-            do_sample=False,
-            num_beams=1,
-            use_cache=True,
-            # A static one has keys of tokens that are not written yet.
-            cache_implementation="dynamic",
-            logits_processor=[choose],
-            output_logits=True,
-            return_dict_in_generate=True,
-            # The end may be among the tokens that are given. Functions of a class's own set it themselves.
-            **({"eos_token_id": None} if ids is not None and own.__qualname__ == "GenerationMixin.generate" else {}),
-        )
+    own = inspect.unwrap(type(module).generate)
+    result = own(
+        module,
+        **tree_map_only(
+            torch.Tensor, lambda each: each.to(device, dtype if each.is_floating_point() else None), dict(inputs)
+        ),
+        max_new_tokens=limit if ids is None else len(ids),
+        do_sample=False,
+        num_beams=1,
+        use_cache=True,
+        # A static one has keys of tokens that are not written yet.
+        cache_implementation="dynamic",
+        logits_processor=[choose],
+        output_logits=True,
+        return_dict_in_generate=True,
+        # The end may be among the tokens that are given. Functions of a class's own set it themselves.
+        **({"eos_token_id": None} if ids is not None and own.__qualname__ == "GenerationMixin.generate" else {}),
+    )
     logits = torch.cat([each[:1].float() for each in result.logits])
     return tuple(result.sequences[0, -len(logits) :].tolist()), logits

@@ -5,7 +5,8 @@ It is the same generation, with the tokens given, so that the network computes t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,20 +23,20 @@ from vitviz.models.watched.reader import fused_call
 # The most numbers of attention that are computed at once.
 MAX_NUMBERS = 2**24
 NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
-_Call = tuple[dict[str, Any], torch.Tensor]
 
 
+@dataclass(eq=False)
 class KeptCalls(TorchFunctionMode):
-    """Keeps the decoder's calls of torch's attention, for each step their arguments by name and their output.
+    """Keeps the decoder's calls of torch's attention, their arguments by name and their output.
 
     Args:
         skipped: number of calls before the decoder's, in the first step.
         needs_gradients: whether gradients with regard to the outputs are wanted; what is skipped needs none.
     """
 
-    def __init__(self, skipped: int, needs_gradients: bool) -> None:
-        super().__init__()
-        self.skipped, self.needs_gradients, self.steps = skipped, needs_gradients, list[list[_Call]]([[]])
+    skipped: int
+    needs_gradients: bool
+    calls: list[tuple[dict[str, Any], torch.Tensor]] = field(default_factory=list)
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = kwargs or {}
@@ -47,7 +48,7 @@ class KeptCalls(TorchFunctionMode):
         output = function(*args, **given)
         if self.needs_gradients and not output.requires_grad:
             output.requires_grad_()
-        self.steps[-1].append((dict(zip(NAMES, args, strict=False)) | given, output))
+        self.calls.append((dict(zip(NAMES, args, strict=False)) | given, output))
         return output
 
 
@@ -78,55 +79,55 @@ def flow(
     """
     layers, is_relevance = recorder.layers, any(factors.values())
     kept = KeptCalls(recorder.skipped, is_relevance)
-    with torch.no_grad(), kept:
-        _, logits = generate(prompt, prompt.inputs(), 0, ids, lambda: kept.steps.append([]), is_relevance)
-    steps = kept.steps[:-1]
-    if any(len(calls) != len(layers) for calls in steps):
+    with kept:
+        _, logits = generate(prompt, prompt.inputs(), ids=ids)
+    outputs = [output for _, output in kept.calls]
+    if len(outputs) != len(layers) * len(ids):
         raise MethodError(
             "rollout and relevance need attention by torch's scaled_dot_product_attention; expected a module that "
             "calls it, as with attn_implementation='sdpa'"
         )
+    share, gradients = 0.5, tuple[torch.Tensor | None, ...]([None] * len(outputs))
     if is_relevance:
         gradient = torch.zeros_like(logits)
         for step, each in factors.items():
             gradient[step, list(each)] = gradient.new_tensor(list(each.values()))
-        logits.backward(gradient, inputs=[output for calls in steps for _, output in calls])
+        share, gradients = 1.0, torch.autograd.grad(logits, outputs, gradient, materialize_grads=True)
     own = next(layer.prompt for layer in layers if not layer.is_cross)
-    row, share = torch.zeros(own + len(steps) - 1, device=logits.device), 1.0 if is_relevance else 0.5
+    row, crossed = torch.zeros(own + len(ids) - 1, device=logits.device), torch.zeros((), device=logits.device)
     row[[own - 1 + step for step in factors]] = 1 / len(factors)
-    crossed = torch.zeros((), device=logits.device)
     for number, layer in reversed([*enumerate(layers)]):
         read = torch.zeros_like(row)
-        for step, calls in enumerate(steps):
-            first, count = (0, own) if step == 0 else (own + step - 1, 1)
-            for rows, weights in _mean_weights(*calls[number], count, is_relevance):
-                added = row[first + rows.start : first + rows.stop] @ weights
-                if layer.is_cross:
-                    crossed = crossed + share * added
-                else:
-                    # A sliding window has dropped the first tokens.
-                    read[first + count - len(added) : first + count] += added
-        row = share * (row + read)
+        for step, place in enumerate(range(number, len(outputs), len(layers))):
+            # The first step reads the prompt, each other one the token before.
+            start, stop = own + step - 1 if step else 0, own + step
+            added = share * _passed(row[start:stop], *kept.calls[place], gradients[place])
+            if layer.is_cross:
+                crossed = crossed + added
+            else:
+                # A sliding window has dropped the first tokens.
+                read[stop - len(added) : stop] += added
+        row = share * row + read
     return (crossed if crossed.ndim else row).cpu(), logits.detach()
 
 
-def _mean_weights(
-    given: Mapping[str, Any], output: torch.Tensor, count: int, is_relevance: bool
-) -> Iterator[tuple[slice, torch.Tensor]]:
-    """The mean over heads of the attention, or of its positive product with its gradient, ``"query key"`` in parts."""
-    tensors = {name: given.get(name) for name in ("query", "attn_mask")} | {"output": output, "gradient": output.grad}
-    if is_relevance and output.grad is None:
-        return
-    if count == 1:
-        # The heads of a group may stand in place of queries.
-        tensors = {name: each if each is None else each.flatten(1, 2)[:, :, None] for name, each in tensors.items()}
-    call: dict[str, Any] = {**given, **tensors}
-    size = max(1, MAX_NUMBERS // (call["query"].shape[1] * call["key"].shape[-2]))
+def _passed(
+    row: torch.Tensor, given: Mapping[str, Any], output: torch.Tensor, gradient: torch.Tensor | None
+) -> torch.Tensor:
+    """What a row ``"token"`` of those that ask passes on to the keys of a call, in the mean of the heads: ``"key"``.
+
+    By the attention, or by its positive product with its gradient, which that of the output gives.
+    """
+    _, heads, count, _ = output.shape
+    # The heads of a group may stand in place of queries if one token asks.
+    asking, heads = row.expand(count), heads * count // len(row)
+    size = max(1, MAX_NUMBERS // (heads * given["key"].shape[-2]))
+    passed = torch.zeros((), device=row.device)
     for start in range(0, count, size):
-        rows = slice(start, min(count, start + size))
-        part = fused_call(call, (call["output"], output.new_zeros(0)), rows)
-        weights = call_weights(part)[0]
-        if is_relevance:
-            slopes = precise(call["gradient"][0, :, rows]) @ precise(part.values[0]).mT
-            weights = (weights * slopes).clamp(min=0)
-        yield rows, weights.mean(0)
+        rows = slice(start, start + size)
+        call = fused_call(given, (output,), rows)
+        weights = call_weights(call)[0]
+        if gradient is not None:
+            weights = (weights * (precise(gradient[0, :, rows]) @ precise(call.values[0]).mT)).clamp(min=0)
+        passed = passed + torch.einsum("q, hqk -> k", asking[rows], weights.to(row)) / heads
+    return passed

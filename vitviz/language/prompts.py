@@ -6,14 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from PIL import Image
-from torch.utils._pytree import tree_map_only
 
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.errors.messages import describe
 from vitviz.models.watched.outputs import module_errors
-from vitviz.models.watched.state import device_of, dtype_of
 from vitviz.weights.language_model import LanguageModel
 
 Question = str | Sequence[Mapping[str, Any]]
@@ -46,12 +43,10 @@ class Prompt:
         has_template = getattr(processor, "chat_template", None) is not None
         names = [getattr(processor, name, None) for name in ("boi_token", "image_token")]
         marks = [name for name in names if isinstance(name, str)]
-        # A network that only describes has no text in which a token stands for the picture.
-        reads_text = has_template or hasattr(getattr(model.module, "config", None), "image_token_id")
-        if (question in ("", []) and reads_text) or (isinstance(question, str) and question.isspace()):
-            raise MethodError(f"question {describe(question)}: expected a text that is not empty")
         if isinstance(question, str):
-            if question and model.tokenizer is not None:
+            # A network that only describes has no text in which a token stands for the picture.
+            reads_text = has_template or hasattr(getattr(model.module, "config", None), "image_token_id")
+            if model.tokenizer is not None and (question or reads_text):
                 model.ids(question, "question")
             # A question that has what stands for the picture is a prompt already.
             if any(mark in question for mark in marks):
@@ -66,8 +61,10 @@ class Prompt:
                 return marked
             parts = [*({"type": "image"} for _ in pictures), {"type": "text", "text": question}]
             question = [{"role": "user", "content": parts}]
-        if not isinstance(question, Sequence) or not all(isinstance(each, Mapping) for each in question):
-            raise MethodError(f"question {describe(question)}: expected a text, or messages with 'role' and 'content'")
+        is_messages = isinstance(question, Sequence) and all(isinstance(each, Mapping) for each in question)
+        if not question or not is_messages:
+            expected = "expected a text that is not empty, or messages with 'role' and 'content'"
+            raise MethodError(f"question {describe(question)}: {expected}")
         with module_errors(f"question: {model.name} has no chat template that takes its messages", MethodError):
             return cls(*fields, processor.apply_chat_template(list(question), add_generation_prompt=True))
 
@@ -77,17 +74,8 @@ class Prompt:
         Raises:
             ConfigError: the processor fails.
         """
-        shown = list(self.pictures if pictures is None else pictures)
-        options: dict[str, Any] = {} if self.text is None else {"text": self.text}
-        options |= {"images": shown[0] if len(shown) == 1 else [shown], "return_tensors": "pt"}
+        shown = list(pictures or self.pictures)
+        text = {} if self.text is None else {"text": self.text}
         with module_errors(f"{self.model.name}: its processor fails on the question and the picture", ConfigError):
-            return dict(self.model.processor(**options))
-
-    def moved(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Inputs in the type and on the device of the network's weights."""
-        dtype, device = dtype_of(self.model.module), device_of(self.model.module)
-
-        def move(value: torch.Tensor) -> torch.Tensor:
-            return value.to(device, dtype if value.is_floating_point() else None)
-
-        return dict(tree_map_only(torch.Tensor, move, dict(inputs)))
+            images = shown[0] if len(shown) == 1 else [shown]
+            return dict(self.model.processor(images=images, return_tensors="pt", **text))

@@ -18,27 +18,6 @@ from vitviz.models.watched.replay import check_call
 MAX_QUERIES = 64
 
 
-@dataclass(frozen=True, eq=False)
-class FirstCall:
-    """What is kept of a call of the first step, which may be an encoder's.
-
-    Args:
-        weights: ``"head query key"``, of the last queries.
-        ends: ``"group 2 dim"``, the first and the last key.
-    """
-
-    weights: torch.Tensor
-    ends: torch.Tensor
-
-    @classmethod
-    def of(cls, call: AttentionCall, queries: int) -> FirstCall:
-        # Several windows are an encoder's, and may have padding without any weights.
-        if len(call.queries) == 1:
-            check_call(call)
-        ends = call.keys[0].unique_consecutive(dim=0)[:, [0, -1]]
-        return cls(call_weights(call)[0, :, -queries:].clone(), ends)
-
-
 @dataclass(eq=False)
 class Layer:
     """The attention of one call of the decoder in each step: self-attention, or attention to an encoder's tokens.
@@ -50,47 +29,46 @@ class Layer:
 
     is_cross: bool = False
     prompt: int = 0
-    _rows: dict[int, torch.Tensor] = field(default_factory=dict)
-    _queries: dict[int, tuple[torch.Tensor, torch.Tensor | None, int]] = field(default_factory=dict)
-    """The query ``"head dim"``, the bias and the number of keys of each token whose keys are kept."""
+    _first: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
+    """``"head key"``, the attention of the first token."""
+    _queries: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, int]] = field(default_factory=list)
+    """Of each other token, ``"1 head query dim"`` with the scale, the place of each head's keys, the bias, and the
+    number of keys. Of one token, several queries are heads that share a key."""
     _keys: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
-    """``"group key dim"``, without repetitions for the heads of a group."""
-    _groups: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
-    _scale: float = 1.0
+    """``"group key dim"`` since the second token, without repetitions for the heads of a group."""
 
-    def add(self, step: int, call: AttentionCall) -> None:
-        """Keep the query of one token, and the keys in place of those of the step before."""
+    def add(self, call: AttentionCall) -> None:
+        """Keep the queries and the key of one token.
+
+        Raises:
+            ConfigError: the call or its keys are not what they seem.
+        """
         check_call(call)
         keys, groups = call.keys[0].unique_consecutive(return_inverse=True, dim=0)
+        has_more = self._queries and not self.is_cross
+        self._keys = torch.cat([self._keys, keys[:, -1:]], 1) if has_more else keys
         # A sliding window drops the keys of the first tokens.
-        if self._queries and not torch.equal(keys[:, 0], self._keys[:, 0]):
-            self._rows |= {number: self.weights(number) for number in self._queries}
-            self._queries.clear()
-        bias = call.bias
-        if bias is not None:
-            bias = bias.expand(*call.queries.shape[:-1], call.key_count)[0].flatten(0, 1)[:, None]
-            bias = bias[:1].clone() if bool((bias == bias[:1]).all()) else bias.clone()
-        self._keys, self._groups, self._scale = keys, groups, call.scale
-        # Of one token, several queries are heads that share a key.
-        self._queries[step] = (call.queries[0].flatten(0, 1).clone(), bias, call.key_count)
+        if not torch.equal(self._keys[:, -call.key_count :], keys):
+            raise ConfigError(f"attention call {call.number}: its cache changes keys; expected one that only grows")
+        bias = None if call.bias is None else call.bias.clone()
+        self._queries.append((precise(call.queries) * call.scale, groups, bias, call.key_count))
 
-    def begin(self, first: FirstCall) -> None:
-        """Add the first token, by the call of the first step, if it fits."""
-        query, _, count = self._queries[1]
-        weights = first.weights
-        row = weights[:, -1] if len(weights) == len(query) else weights.flatten(0, 1)
-        self.is_cross = count == row.shape[-1] and torch.equal(self._keys[:, [0, -1]], first.ends)
+    def begin(self, row: torch.Tensor, ends: torch.Tensor) -> None:
+        """Add the first token if it fits, by its row ``"head key"`` and the first and last keys ``"group 2 dim"``."""
+        queries, _, _, count = self._queries[0]
+        self.is_cross = count == row.shape[-1] and torch.equal(self._keys[:, [0, -1]], ends)
         # The last key of a decoder's step is its last but one in the next.
-        if len(row) == len(query) and (self.is_cross or torch.equal(self._keys[:, -2], first.ends[:, 1])):
-            self._rows[0], self.prompt = row, row.shape[-1]
+        if len(row) == queries[..., 0].numel() and (self.is_cross or torch.equal(self._keys[:, -2], ends[:, 1])):
+            self._first, self.prompt = row, row.shape[-1]
 
     def weights(self, step: int) -> torch.Tensor:
         """The attention with which a token was written, ``"head key"``; what a sliding window has dropped has 0."""
-        row = self._rows.get(step)
-        if row is None:
-            query, bias, count = self._queries[step]
-            keys = precise(self._keys[self._groups, :count]).repeat_interleave(len(query) // len(self._groups), 0)
-            row = attention_weights(precise(query)[:, None], keys, self._scale, bias)[:, 0]
+        row = self._first
+        if step:
+            queries, groups, bias, count = self._queries[step - 1]
+            stop = self._keys.shape[1] - (0 if self.is_cross else len(self._queries) - step)
+            keys = precise(self._keys[groups, stop - count : stop])
+            row = attention_weights(queries, keys, 1.0, bias)[0].flatten(0, 1)
         return row if self.is_cross else F.pad(row, (self.prompt + step - row.shape[-1], 0))
 
 
@@ -99,23 +77,17 @@ class Recorder:
     """Sorts the calls of a generation: the decoder's are those that occur again in the second step, in their order.
 
     Args:
-        first_queries: number of queries that are kept of the calls of the first step.
         layers: of the decoder, after two steps or more.
         skipped: number of calls before the decoder's in the first step.
         step: number of tokens that are complete.
     """
 
-    first_queries: int = 1
     layers: list[Layer] = field(default_factory=list)
     skipped: int = 0
     step: int = 0
-    _first: list[FirstCall] = field(default_factory=list)
+    _first: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    """Of each call of the first step, which may be an encoder's, what :meth:`Layer.begin` takes."""
     _place: int = 0
-
-    @property
-    def reading(self) -> tuple[Layer, ...]:
-        """The layers that read the picture: those that attend to an encoder, or all."""
-        return tuple(each for each in self.layers if each.is_cross) or tuple(self.layers)
 
     def add(self, call: AttentionCall) -> None:
         """Keep what is needed of a call.
@@ -124,12 +96,16 @@ class Recorder:
             ConfigError: a number differs from what the network computed, or the call is none of the decoder's.
         """
         if self.step == 0:
-            self._first.append(FirstCall.of(call, self.first_queries))
-            return
-        if self._place == len(self.layers):
-            self.layers.append(Layer())
-        self.layers[self._place].add(self.step, call)
-        self._place += 1
+            # Several windows are an encoder's, and may have padding without any weights.
+            if len(call.queries) == 1:
+                check_call(call)
+            ends = call.keys[0].unique_consecutive(dim=0)[:, [0, -1]]
+            self._first.append((call_weights(call)[0, :, -1].clone(), ends))
+        else:
+            if self._place == len(self.layers):
+                self.layers.append(Layer())
+            self.layers[self._place].add(call)
+            self._place += 1
 
     def end_step(self) -> None:
         """Note that the calls of one token are complete.
@@ -140,11 +116,13 @@ class Recorder:
         if self.step == 1:
             self.skipped = len(self._first) - len(self.layers)
             for layer, first in zip(self.layers, self._first[-len(self.layers) :], strict=False):
-                layer.begin(first)
+                layer.begin(*first)
             self._first.clear()
         if self._place < len(self.layers) or not all(each.prompt for each in self.layers):
-            found = f"{self._place} calls of attention, after {self.skipped + len(self.layers)} in the first"
-            raise ConfigError(f"step {self.step} has {found}; expected the decoder's, in each")
+            raise ConfigError(
+                f"step {self.step} has {self._place} calls of attention, after {self.skipped + len(self.layers)} in "
+                "the first; expected the decoder's, in each"
+            )
         self.step, self._place = self.step + 1, 0
 
 

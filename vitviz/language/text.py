@@ -54,19 +54,16 @@ class Token(Word):
 def tokens_of(ids: Sequence[int], logits: torch.Tensor, tokenizer: Any) -> tuple[Token, ...]:
     """The tokens that were written, by their numbers and by the logits of their steps, ``"step token"``."""
     probabilities = logits.double().softmax(-1)
-    values, numbers = probabilities.topk(min(ALTERNATIVES, probabilities.shape[1]))
-    return tuple(
-        Token(
-            piece,
-            (step,),
-            float(probabilities[step, number]),
-            number,
-            tuple((token_text(other, tokenizer), p) for other, p in zip(others.tolist(), likely.tolist(), strict=True)),
-        )
-        for step, (piece, number, others, likely) in enumerate(
-            zip(_pieces(ids, tokenizer), ids, numbers, values, strict=True)
-        )
-    )
+    likely, others = (each.tolist() for each in probabilities.topk(min(ALTERNATIVES, probabilities.shape[1])))
+    tokens, before = list[Token](), ""
+    for step, number in enumerate(ids):
+        text = text_of(ids[: step + 1], tokenizer)
+        # Bytes of a letter count for the token that completes it.
+        after = before if text.endswith(INCOMPLETE) and step + 1 < len(ids) else text
+        alternatives = tuple(zip((text_of([other], tokenizer) for other in others[step]), likely[step], strict=True))
+        tokens.append(Token(after[len(before) :], (step,), float(probabilities[step, number]), number, alternatives))
+        before = after
+    return tuple(tokens)
 
 
 def words_of(tokens: Sequence[Token], tokenizer: Any) -> tuple[Word, ...]:
@@ -75,18 +72,17 @@ def words_of(tokens: Sequence[Token], tokenizer: Any) -> tuple[Word, ...]:
     Each begins with a space, or after one. Of scripts that are written without spaces, each token is a word.
     """
     special = special_ids(tokenizer)
-    groups: list[list[int]] = []
-    before, pending = " ", list[int]()
+    groups, before, pending = list[list[int]](), " ", list[int]()
     for step, token in enumerate(tokens):
-        if token.number in special or (token.text and not token.text.strip()):
+        if token.number in special or token.text.isspace():
             before, pending = " ", []
-            continue
-        pending.append(step)
-        # Bytes of a letter belong to the word of that letter.
-        if token.text:
+        elif not token.text:
+            # Bytes of a letter belong to the word of that letter.
+            pending.append(step)
+        else:
             if _is_between_words(before[-1], token.text[0]):
                 groups.append([])
-            groups[-1] += pending
+            groups[-1] += [*pending, step]
             before, pending = token.text, []
     return tuple(
         Word(
@@ -124,8 +120,8 @@ def find_word(words: Sequence[Word], word: Any) -> Word:
         return word
     if integer_or_none(word) is not None:
         return words[index_from_end("word", word, len(words), "this answer has")]
-    texts = [(each.text, each.text.strip(MARKS)) for each in words]
-    found = [number for number, each in enumerate(texts) if isinstance(word, str) and word in each]
+    given = word if isinstance(word, str) else None
+    found = [number for number, each in enumerate(words) if given in (each.text, each.text.strip(MARKS))]
     if len(found) == 1:
         return words[found[0]]
     legal = [each.text for each in words]
@@ -137,19 +133,6 @@ def find_word(words: Sequence[Word], word: Any) -> Word:
     raise QueryError(f"word {describe(word)}: {reason}")
 
 
-def token_text(number: int, tokenizer: Any) -> str:
-    """The text of one token alone."""
-    return f"#{number}" if tokenizer is None else str(tokenizer.decode([number]))
-
-
-def _pieces(ids: Sequence[int], tokenizer: Any) -> list[str]:
-    """What each token adds to the text; bytes of a letter count for the token that completes it."""
-    if tokenizer is None:
-        return [f"#{number} " for number in ids]
-    before, pieces = "", []
-    for count in range(1, len(ids) + 1):
-        text = str(tokenizer.decode(list(ids[:count])))
-        is_complete = count == len(ids) or not text.endswith(INCOMPLETE)
-        pieces.append(text[len(before) :] if is_complete else "")
-        before = text if is_complete else before
-    return pieces
+def text_of(numbers: Sequence[int], tokenizer: Any) -> str:
+    """The text of some tokens."""
+    return " ".join(f"#{each}" for each in numbers) if tokenizer is None else str(tokenizer.decode(list(numbers)))
