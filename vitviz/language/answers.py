@@ -29,8 +29,6 @@ from vitviz.language.prompts import Prompt
 from vitviz.language.reading import Reading, rank_heads
 from vitviz.language.record import Layer, Recorder
 from vitviz.language.text import Token, Word, find_word, special_ids, text_of
-from vitviz.models.watched.replay import TOLERANCES
-from vitviz.models.watched.state import dtype_of
 from vitviz.progress import progress_bar
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.visualization.maps import whole_picture
@@ -58,6 +56,7 @@ class Answer(AttributeAdvice):
         words: that these make.
         recorder: the attention of all layers.
         grids: of each picture.
+        rounding: the most by which a logit may differ in a second pass.
 
     >>> answer = vitviz.ask("cat.jpg", "what is this", writer)
     >>> answer.attention(0).values.shape
@@ -69,6 +68,7 @@ class Answer(AttributeAdvice):
     words: tuple[Word, ...] = field(repr=False)
     recorder: Recorder = field(repr=False)
     grids: tuple[PictureGrid, ...] = field(repr=False)
+    rounding: float = field(repr=False)
     _hidden: dict[Any, torch.Tensor] = field(default_factory=dict, init=False, repr=False)
     """What :meth:`_without` has measured."""
 
@@ -302,12 +302,12 @@ class Answer(AttributeAdvice):
         self._check(found, whole)
         if patches is not None:
             hidden = tuple(pairs("patches", patches, "row and column", QueryError))
-            return float(self._without(found, number, grid, hidden)[0].sum().exp())
+            return float(self._without(found, number, grid, hidden).exp())
         image, count = self.prompt.pictures[number], integer("squares", squares, 1, MethodError)
         rows, columns = (max(1, round(count * side / max(image.size))) for side in reversed(image.size))
         _, geometry = whole_picture(image, (rows, columns))
         cells = progress_bar("hiding squares", [*product(range(rows), range(columns))])
-        falls = torch.stack([(whole - self._without(found, number, geometry, (cell,)))[0].sum() for cell in cells])
+        falls = torch.stack([whole - self._without(found, number, geometry, (cell,)) for cell in cells])
         text = (
             f"Hiding each of {rows} × {columns} squares: bits by which {found.text!r} becomes less probable; values "
             "below 0 are of squares without which it is likelier"
@@ -318,41 +318,37 @@ class Answer(AttributeAdvice):
     def _without(
         self, word: Word, picture: int, geometry: Geometry, cells: tuple[tuple[int, int], ...] = ()
     ) -> torch.Tensor:
-        """What the network says of a word without cells of a grid on a picture: as :meth:`_likely`."""
-        found, steps = self._hidden.get((picture, geometry, cells)), list(word.steps)
-        if found is None or found.shape[1] <= steps[-1]:
+        """The logarithm of a word's probability without cells of a grid on a picture."""
+        found = self._hidden.get((picture, geometry, cells), torch.zeros(0))
+        if len(found) <= word.steps[-1]:
             pictures = list(self.prompt.pictures)
             pictures[picture] = painted(pictures[picture], geometry, cells)
             found = self._likely(generate(self.prompt, self.prompt.inputs(pictures), 0, self._ids(word))[1])
             self._hidden[picture, geometry, cells] = found
-        return found[:, steps]
+        return found[list(word.steps)].sum()
 
     def _likely(self, logits: torch.Tensor) -> torch.Tensor:
-        """``"2 step"``: the logarithm of each token's probability, and the largest logit."""
+        """The logarithm of each token's probability by logits ``"step logit"``."""
         numbers = torch.tensor([[token.number] for token in self.tokens[: len(logits)]])
-        logits = logits.double().cpu()
-        return torch.stack([logits.log_softmax(-1).gather(1, numbers)[:, 0], logits.amax(1).abs()])
+        return logits.double().log_softmax(-1).cpu().gather(1, numbers)[:, 0]
 
     def _flow(
         self, word: Word, factors: dict[int, dict[int, float]], quantity: str, picture: int, description: str
     ) -> Heatmap:
         grid = self.grids[self._picture(picture)]
         values, logits = flow(self.prompt, self._ids(word), self.recorder, factors)
-        self._check(word, self._likely(logits)[:, list(word.steps)])
+        self._check(word, self._likely(logits)[list(word.steps)].sum())
         return grid.heatmap(grid.cells(values), quantity, description)
 
-    def _check(self, word: Word, likely: torch.Tensor) -> None:
-        """Refuse a second pass that gives a word another probability, from its steps of :meth:`_likely`."""
-        second, largest = likely
+    def _check(self, word: Word, after: torch.Tensor) -> None:
+        """Refuse a second pass that gives a word another probability, from its logarithm there."""
         before = math.log(word.probability) if word.probability else -math.inf
-        rounding = TOLERANCES.get(dtype_of(self.prompt.model.module), 0.0) * max(1.0, float(largest.max()))
-        bound = len(word.steps) * max(SAME_LOG_PROBABILITY, rounding)
+        bound = len(word.steps) * max(SAME_LOG_PROBABILITY, self.rounding)
         # The negated comparison refuses NaN, too.
-        if not abs(float(second.sum()) - before) <= bound:
+        if not abs(float(after) - before) <= bound:
             raise MethodError(
-                f"{word.text!r} was written with log-probability {before:.6f}, and has {float(second.sum()):.6f} in a "
-                f"second pass; expected a difference of at most {bound:.1g}: nothing can be said of what the first "
-                "computed"
+                f"{word.text!r} was written with log-probability {before:.6f}, and has {float(after):.6f} in a second "
+                f"pass; expected a difference of at most {bound:.1g}: nothing can be said of what the first computed"
             )
 
     def _ids(self, word: Word) -> list[int]:

@@ -20,7 +20,8 @@ from vitviz.language.record import MAX_QUERIES, Recorder
 from vitviz.language.text import tokens_of, words_of
 from vitviz.models.watched.listening import attention_calls
 from vitviz.models.watched.outputs import observation_errors
-from vitviz.models.watched.state import check_state
+from vitviz.models.watched.replay import TOLERANCES
+from vitviz.models.watched.state import check_state, dtype_of
 from vitviz.weights.language_model import LanguageModel
 
 MAX_NEW_TOKENS = 64
@@ -78,18 +79,18 @@ def ask(
         crossing = next((number for number, layer in enumerate(recorder.layers) if layer.is_cross), 0)
         grids = measure_places(prompt, inputs, recorder.skipped + crossing)
     tokens = tokens_of(ids, logits, model.tokenizer)
-    return Answer(prompt, tokens, words_of(tokens, model.tokenizer), recorder, grids)
+    rounding = TOLERANCES.get(dtype_of(model.module), 0.0) * max(1.0, float(logits.amax(1).abs().max()))
+    return Answer(prompt, tokens, words_of(tokens, model.tokenizer), recorder, grids, rounding)
 
 
 def _record(
-    prompt: Prompt, inputs: Mapping[str, Any], limit: int, ids: Sequence[int] | None
+    prompt: Prompt, inputs: Mapping[str, Any], limit: int, given: Sequence[int] | None
 ) -> tuple[Sequence[int], torch.Tensor, Recorder]:
     """What the network writes, the logits of each step, and its attention."""
-    config: Any = prompt.model.module.config
     recorder = Recorder()
     with attention_calls(recorder.add, slice(-MAX_QUERIES, None)):
-        ids, logits = generate(prompt, inputs, limit, ids, recorder.end_step)
-    if len(ids) == 1:
+        ids, logits = generate(prompt, inputs, limit, given, recorder.end_step)
+    if len(ids) == 1 == len(given or ids):
         # Which calls are the decoder's is known by the second step.
         _, logits, recorder = _record(prompt, inputs, limit, [*ids, *ids])
         return ids, logits[:1], recorder
@@ -98,6 +99,7 @@ def _record(
             "its own generate() takes no logits_processor, which tells its steps; expected transformers' own"
         )
     # Layers that pass on what they read in another way are no calls; cross-attention is a second one.
+    config: Any = prompt.model.module.config
     text, calls = config.get_text_config(decoder=True), len(recorder.layers)
     layers: int = getattr(text, "decoder_layers", 0) or getattr(text, "num_hidden_layers", calls)
     if calls not in (layers, 2 * layers):

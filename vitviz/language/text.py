@@ -120,8 +120,8 @@ def find_word(words: Sequence[Word], word: Any) -> Word:
         return word
     if integer_or_none(word) is not None:
         return words[index_from_end("word", word, len(words), "this answer has")]
-    given = word if isinstance(word, str) else None
-    found = [number for number, each in enumerate(words) if given in (each.text, each.text.strip(MARKS))]
+    texts = ((each.text, each.text.strip(MARKS)) for each in words)
+    found = [number for number, each in enumerate(texts) if isinstance(word, str) and word in each]
     if len(found) == 1:
         return words[found[0]]
     legal = [each.text for each in words]
