@@ -103,10 +103,9 @@ class PageRoutes:
     # ---- the page ----
 
     async def _page(self, request: Request) -> Response:
+        if self._start is None or self._service.cache.get(self._start["views"][0]["uid"]) is None:
+            self._start, self._html = await self._handlers.start(), None
         start = self._start
-        if start is None or self._service.cache.get(start["views"][0]["uid"]) is None:
-            start, self._html = await self._handlers.start(), None
-            self._start = start
         # A proxy that is not trusted has no such header here.
         host = request.headers.get("x-forwarded-host", "").split(",")[0].strip() or request.base_url.netloc
         address = str(request.base_url.replace(netloc=host))

@@ -158,8 +158,9 @@ class AnalysisService:
         if analysis is None:
             analysis = await self.long.run(partial(_encoded, encoder, prepared), report)
         uid = secrets.token_urlsafe(16)
-        used = encoder.fit or model.preprocessing.fit
-        self.origins[analysis] = Origin(choice, upload, size, used, resolution, encoder.resolution, hidden)
+        self.origins[analysis] = Origin(
+            choice, upload, size, encoder.fit or model.preprocessing.fit, resolution, encoder.resolution, hidden
+        )
         self.cache.put(uid, analysis, current_visitor())
         if example is not None:
             self._examples.put(example_key, uid, current_visitor())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -72,13 +73,16 @@ class ExplorerFiles:
             return await self._uploaded.opened(upload, lambda picture: self._keep(picture.png()))
         if name == PAGE:
             return await self._long.run(
-                lambda _: self._keep(json.dumps(page_parts(analysis, source["name"], **source)).encode())
+                lambda _: self._keep(json.dumps(page_parts(_drawn(analysis), source["name"], **source)).encode())
             )
         if name == SEEN:
-            return await self._quick.run(
-                lambda _: self._keep(as_webp(analysis.prepared.resized(CANVAS_SIDE).image, quality=90))
-            )
+            return await self._quick.run(lambda _: self._keep(as_webp(_drawn(analysis).prepared.image, quality=90)))
         return await self._quick.run(lambda _: self._keep(pack(analysis.trace, name)))
 
     def _keep(self, content: bytes) -> Path:
         return self._folder.keep(content, FILE_NAME)
+
+
+def _drawn(analysis: Analysis) -> Analysis:
+    """The analysis on its picture as large as the canvas draws it."""
+    return replace(analysis, prepared=analysis.prepared.resized(CANVAS_SIDE))
