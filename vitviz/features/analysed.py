@@ -63,8 +63,10 @@ class Analysed(ABC):
         network = self.model.network if of in ("keys", "queries") else self.network
         chosen = layer_scores(self.model, of).best if layer is None else trace.layer_index(layer)
         vectors = next(islice(layer_vectors(network, self.prepared.pixels, of, trace), chosen, None))
-        place = f"{'after' if of == 'tokens' else 'of'} {numbered('layer', chosen, trace.layers)}"
-        description = f"{of} {place}{', which finds places again best' * (layer is None)}"
+        description = (
+            f"{of} {'after' if of == 'tokens' else 'of'} {numbered('layer', chosen, trace.layers)}"
+            f"{', which finds places again best' * (layer is None)}"
+        )
         if not vectors.isfinite().all():
             raise MethodError(
                 f"{description}: not all numbers are finite; expected a network that computes finite ones"

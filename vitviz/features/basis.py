@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,6 +28,7 @@ class Basis:
         ends: ``"end component"``, the 1st and 99th percentile of these patches.
         shares: ``"component"``, of the variance.
         foreground: a basis of one component, above zero in the foreground; None if these are components of all patches.
+        source: kind and layer of the vectors, and samples of the weights of their model.
     """
 
     mean: torch.Tensor = field(repr=False)
@@ -34,9 +36,10 @@ class Basis:
     ends: torch.Tensor = field(repr=False)
     shares: torch.Tensor
     foreground: Basis | None = field(default=None, repr=False)
+    source: Any = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, patches: torch.Tensor, count: int, foreground: Basis | None = None) -> Basis:
+    def of(cls, patches: torch.Tensor, count: int, foreground: Basis | None = None, source: Any = None) -> Basis:
         """The components of vectors ``"patch channel"``, or of those in the foreground.
 
         Raises:
@@ -56,7 +59,7 @@ class Basis:
         shares = variances.flip(0)[:count] / variances.sum().clamp(min=torch.finfo(torch.float64).tiny)
         mean = patches.mean(0)
         ends = np.percentile(((patches - mean) @ directions).numpy(), ENDS, 0)
-        return cls(mean, directions, torch.from_numpy(ends), shares.clamp(0, 1), foreground)
+        return cls(mean, directions, torch.from_numpy(ends), shares.clamp(0, 1), foreground, source)
 
     def seen_from(self, pictures: Sequence[torch.Tensor]) -> Basis:
         """The same with the sign of the first component below zero for most patches at the borders of pictures.

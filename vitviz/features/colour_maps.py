@@ -56,7 +56,9 @@ def component_colours(places: torch.Tensor) -> torch.Tensor:
 def group_colours(count: int) -> torch.Tensor:
     """As many colours that look different, sRGB ``"group channel"`` in [0, 1]: hues around, dark and light in turn."""
     hues, is_light = torch.arange(count) * 2 * math.pi / count, torch.arange(count) % 2
-    return component_colours(torch.stack([0.5 + hues.cos() / 2, 0.5 + hues.sin() / 2, 0.2 + 0.6 * is_light], -1))
+    return component_colours(
+        torch.stack([0.5 + hues.cos() / 2, 0.5 + hues.sin() / 2, 0.2 + 0.6 * is_light], -1).float()
+    )
 
 
 class Picture(AttributeAdvice):

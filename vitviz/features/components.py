@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from vitviz.attention.precision import without_autocast
 from vitviz.errors.arguments import boolean, instance, integer, named_arguments
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.number_text import percent
@@ -14,9 +15,11 @@ from vitviz.features.analysed import featured
 from vitviz.features.basis import Basis
 from vitviz.features.colour_maps import ColourMap, Components, component_colours
 from vitviz.features.vectors import Kind
+from vitviz.models.weight_samples import weight_samples
 
 
 @named_arguments(MethodError)
+@without_autocast()
 def components(
     analyses: Any,
     layer: int | None = None,
@@ -48,8 +51,8 @@ def components(
 
     Raises:
         ConfigError: these are no analyses, or the basis is none.
-        MethodError: their models differ, there are not as many components, the basis is of vectors of another width, or
-            as :meth:`vitviz.Analysis.features`.
+        MethodError: their models differ, there are not as many components, the basis is of another model, layer or kind
+            of vectors, or as :meth:`vitviz.Analysis.features`.
         QueryError: the model has no such layer.
 
     >>> maps = vitviz.components([analysis], foreground=True)
@@ -57,19 +60,20 @@ def components(
     """
     pairs = featured(analyses, layer, of)
     pictures, part = [F.normalize(each.values, dim=-1) for _, each in pairs], pairs[0][1].description
+    source = of, pairs[0][1].layer, weight_samples(pairs[0][0].model.network.state_dict().values())
     if basis is None:
         kept = torch.cat([each.unit[each.kept] for _, each in pairs])
         side = Basis.of(kept, 1).seen_from(pictures) if boolean("foreground", foreground) else None
-        basis = Basis.of(kept, integer("count", count, 1, MethodError), side)
-    if len(instance("basis", basis, Basis, "maps.basis").mean) != pictures[0].shape[-1]:
-        raise MethodError(f"basis of {len(basis.mean)} channels: expected {pictures[0].shape[-1]}, as vectors have")
+        basis = Basis.of(kept, integer("count", count, 1, MethodError), side, source)
+    if instance("basis", basis, Basis, "maps.basis").source != source:
+        raise MethodError(f"basis: of other vectors; expected one of the {part} of the same model")
     inside = [basis.inside(picture) for picture in pictures]
     if basis.foreground is not None:
         share = percent(float(torch.cat([each.flatten() for each in inside]).float().mean()))
         part = f"the foreground's {part} (the foreground is {share} of the patches)"
     description = (
         f"Same colour: alike to the network; which colour means nothing. Of {part}, {len(basis.shares)} components "
-        f"hold {percent(float(basis.shares.sum()))} of the variance"
+        f"hold {percent(float(basis.shares.sum()))} of the variance of the patches that made their basis"
     )
     maps = []
     for (analysis, each), picture, shown in zip(pairs, pictures, inside, strict=True):

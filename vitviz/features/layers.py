@@ -74,8 +74,9 @@ def layer_scores(model: Model, of: Kind = "tokens") -> LayerScores:
     key = of, network_samples(network)
     scores = _known.setdefault(network, {})
     if key not in scores:
-        names = progress_bar(f"choosing a layer of {model.name}", PHOTOGRAPHS)
-        found = torch.stack([_scores(model, of, name) for name in names]).mean(0)
+        found = torch.stack(
+            [_scores(model, of, name) for name in progress_bar(f"choosing a layer of {model.name}", PHOTOGRAPHS)]
+        ).mean(0)
         scores[key] = LayerScores(found[1:], found[0])
     return scores[key]
 
@@ -87,20 +88,20 @@ def _scores(model: Model, of: Kind, photograph: str) -> torch.Tensor:
     picture = picture.crop((0, 0, round(PART * picture.width), round(PART * picture.height)))
     pixels = model.preprocessing.prepare(picture, config.patch_height, config.patch_width).pixels
     layout = config.layout(*pixels.shape[-2:])
-    size = torch.tensor([layout.grid_height, layout.grid_width])
-    places = torch.cartesian_prod(*(torch.arange(side) for side in size)) - (size - 1) / 2
+    size = pixels.new_tensor([layout.grid_height, layout.grid_width])
+    places = torch.cartesian_prod(*(torch.arange(float(side)).to(size) for side in size)) - (size - 1) / 2
     whole, scores = list(_vectors(network, of, pixels)), []
     for down, across in CHANGES:
         # A pixel of the changed photograph lies so much nearer to the centre of the whole one.
-        matrix = torch.tensor([[1 / across, 0.0, 0.0], [0.0, 1 / down, 0.0]])
+        matrix = pixels.new_tensor([[1 / across, 0.0, 0.0], [0.0, 1 / down, 0.0]])
         grid = F.affine_grid(matrix[None], list(pixels.shape), align_corners=False)
         changed = F.grid_sample(pixels, grid, mode="bicubic", align_corners=False)
-        targets = places * torch.tensor([down, across])
+        targets = places * size.new_tensor([down, across])
         inside = (targets.abs() < size / 2).all(1)
         pairs = zip(whole, _vectors(network, of, changed), strict=True)
         found = torch.stack([places[(one @ other.T).argmax(1)] for one, other in pairs])
         distances = (found - targets).abs().amax(-1)[:, inside, None]
-        scores.append((distances <= torch.tensor(TOLERANCES)).float().mean(1))
+        scores.append((distances <= size.new_tensor(TOLERANCES)).float().mean(1))
     return torch.stack(scores, 1)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from vitviz.attention.precision import without_autocast
 from vitviz.errors.arguments import boolean, integer, named_arguments
 from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import MethodError
@@ -35,6 +36,7 @@ class Match(AttributeAdvice):
 
 
 @named_arguments(MethodError)
+@without_autocast()
 def matches(a: Any, b: Any, mutual: bool = True, *, layer: int | None = None, of: Kind = "tokens") -> list[Match]:
     """For each patch of a picture the most similar one of another picture, best first.
 
@@ -75,6 +77,7 @@ def matches(a: Any, b: Any, mutual: bool = True, *, layer: int | None = None, of
 
 
 @named_arguments(MethodError)
+@without_autocast()
 def clusters(analyses: Any, k: int, *, layer: int | None = None, of: Kind = "tokens", seed: int = 0) -> ColourMaps:
     """Groups of alike patches in several pictures, by k-means.
 
@@ -83,7 +86,7 @@ def clusters(analyses: Any, k: int, *, layer: int | None = None, of: Kind = "tok
 
     Args:
         analyses: by one model, of any sizes; or one alone.
-        k: number of groups.
+        k: number of groups; there are fewer where fewer patches differ.
         layer, of: as :meth:`vitviz.Analysis.features` takes them.
         seed: of ten random starts, of which the best is kept.
 
@@ -108,10 +111,10 @@ def clusters(analyses: Any, k: int, *, layer: int | None = None, of: Kind = "tok
     vectors = torch.cat([each.unit[each.kept] for _, each in pairs]).double().numpy()
     if k > len(vectors):
         raise MethodError(f"k = {k}: expected at most {len(vectors)}, the number of patches")
-    centres, _ = kmeans(vectors, k, STARTS, seed=integer("seed", seed, 0, MethodError))
+    centres, _ = kmeans(vectors, k, STARTS, seed=np.random.default_rng(integer("seed", seed, 0, MethodError)))
     sizes = np.bincount(vq(vectors, centres)[0], minlength=len(centres))
-    centres, colours, maps = centres[(-sizes).argsort(kind="stable")], group_colours(k), []
-    description = f"Same colour: one of {k} groups of alike patches; which colour means nothing. By the "
+    centres, colours, maps = centres[(-sizes).argsort(kind="stable")], group_colours(len(centres)), []
+    description = f"Same colour: one of {len(centres)} groups of alike patches; which colour means nothing. By the "
     for analysis, each in pairs:
         patches, prepared = each.unit[each.layout.prefix_count :].double().numpy(), analysis.prepared
         groups = torch.from_numpy(vq(patches, centres)[0]).long().view(each.values.shape[:2])
