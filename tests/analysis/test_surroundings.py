@@ -1,4 +1,4 @@
-"""The numbers are the same, and in single precision, whatever torch's default type is and under autocast."""
+"""The numbers are the same, and in single precision, whatever torch's defaults are and under autocast."""
 
 from __future__ import annotations
 
@@ -33,6 +33,15 @@ def double_by_default() -> Iterator[None]:
         torch.set_default_dtype(torch.float32)
 
 
+@contextmanager
+def elsewhere_by_default() -> Iterator[None]:
+    torch.set_default_device("meta")
+    try:
+        yield
+    finally:
+        torch.set_default_device(None)
+
+
 def autocast() -> AbstractContextManager[Any]:
     return torch.autocast("cpu", dtype=torch.bfloat16)
 
@@ -49,6 +58,8 @@ def numbers(analysis: Analysis) -> dict[str, torch.Tensor]:
     found["discard"] = analysis.rollout("max", 0.5).values
     found["contrast"] = analysis.map("relevance", target=vitviz.contrast(0, 1)).values
     found["sheet"] = analysis.attention_sheet()[1][2].values
+    found["components"] = vitviz.components([analysis], 1).basis.shares
+    found["groups"] = vitviz.clusters([analysis], 3)[0].colours
     found |= {f"weights {layer}": trace.weights(layer) for layer in range(trace.layers)}
     found |= {"rows": trace.rows((0, 1)), "column": trace.column(1, (1, 2)), "sums": trace.log_sums(0)}
     found["head_effects"] = analysis.head_effects(1).without
@@ -81,6 +92,8 @@ ROTARY, POOLED = {"rotary": True, "position_rule": "fixed"}, {"cls_token": False
         (double_by_default, False, ROTARY),
         (autocast, True, ROTARY),
         (autocast, False, POOLED),
+        (elsewhere_by_default, True, POOLED),
+        (elsewhere_by_default, False, {}),
     ],
 )
 def test_numbers_of_a_network_are_the_same(

@@ -36,8 +36,11 @@ def precise(tensor: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def without_autocast() -> Iterator[None]:
-    """Compute in the types of the tensors, also where the caller's code is under ``torch.autocast``."""
+    """Compute in the types of the tensors, and make tensors on the CPU where no device is given, whatever the caller's
+    code has set by ``torch.autocast`` and ``torch.set_default_device``."""
     with ExitStack() as stack:
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
         for device in AUTOCAST_DEVICES:
             if torch.is_autocast_enabled(device):
                 stack.enter_context(torch.autocast(device, enabled=False))
