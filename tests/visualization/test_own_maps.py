@@ -51,6 +51,10 @@ def test_an_array_covers_the_whole_picture(array: Any) -> None:
     assert heatmap.shape == (2, 3) and heatmap.geometry.box == (0, 0, 60, 40)
     assert np.array_equal(np.asarray(heatmap), VALUES) and not heatmap.values.requires_grad
     assert np.array_equal(np.asarray(heatmap.overlay()), np.asarray(heatmap_over(VALUES, PICTURE).overlay()))
+    own = torch.zeros(2, 3)
+    later = Heatmap.of(own, PICTURE)
+    own += 1
+    assert not later.values.any()
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,8 @@ def map_of(array: Any) -> TokenMap:
         if not isinstance(array, torch.Tensor):
             numbers = np.array(array)
             array = torch.from_numpy(numbers.astype(numbers.dtype.newbyteorder("=")))
-        values = array.detach()
+        # The caller may change what is theirs.
+        values = array.detach().clone()
         if values.is_complex() or values.layout != torch.strided or values.is_meta:
             raise TypeError
         # Torch compares no floating point of 8 bits.

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # Written by matplotlib, as vectors; pictures among them have so many dots per inch.
 VECTOR_FORMATS, VECTOR_DPI = (".svg", ".pdf"), 300
 NUMBERS = ".npz"
+# Exif is read as ASCII by some, and a JPEG has room for 65,533 bytes of it.
+PLAIN_SIGNS, MAX_CAPTION_CHARS = str.maketrans({"–": "-", "×": "x", "“": '"', "”": '"', "…": "..."}), 16_000
 
 
 def check_ending(path: str | os.PathLike[str], also: str = "") -> None:
@@ -60,7 +62,7 @@ def save_as(
     else:
         check_ending(path, f", or {NUMBERS} for its numbers" * bool(arrays))
         exif = Image.Exif()
-        exif[ExifTags.Base.ImageDescription] = caption.encode()
+        exif[ExifTags.Base.ImageDescription] = caption[:MAX_CAPTION_CHARS].translate(PLAIN_SIGNS).encode()
         write = partial(picture().save, format=Image.registered_extensions()[ending], exif=exif)
     # Some formats cannot hold every picture, such as a very wide one.
     with atomic_write(path, error=ImageError) as file:
