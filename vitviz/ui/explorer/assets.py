@@ -22,7 +22,7 @@ EXPORT = re.compile(r"^export (?=async |class |const |function |let )", re.MULTI
 @cache
 def template(name: str) -> str:
     """The text of a file of the page."""
-    return (FOLDER / name).read_text()
+    return (FOLDER / name).read_text(encoding="utf-8")
 
 
 @cache

@@ -70,7 +70,7 @@ def digest(shapes: Mapping[str, tuple[int, ...]]) -> str:
 @cache
 def architectures() -> Mapping[str, TimmArchitecture]:
     """The rows of the table by name."""
-    return {name: TimmArchitecture(name, **row) for name, row in json.loads(DATA.read_text()).items()}
+    return {name: TimmArchitecture(name, **row) for name, row in json.loads(DATA.read_text(encoding="utf-8")).items()}
 
 
 def matching_architectures(shapes: Mapping[str, tuple[int, ...]]) -> list[TimmArchitecture]:
