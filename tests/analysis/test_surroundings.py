@@ -17,6 +17,7 @@ from tests.support.makers import MakeModel
 from tests.support.modules import OwnViT, load_own
 from vitviz import METHODS, Analysis
 from vitviz.evaluation.probes import PROBES, probe
+from vitviz.features import layer_scores
 from vitviz.ui.packs import layer_pack, rollout_pack
 
 pytestmark = pytest.mark.slow
@@ -59,7 +60,8 @@ def numbers(analysis: Analysis) -> dict[str, torch.Tensor]:
     found["contrast"] = analysis.map("relevance", target=vitviz.contrast(0, 1)).values
     found["sheet"] = analysis.attention_sheet()[1][2].values
     found["components"] = vitviz.components([analysis], 1).basis.shares
-    found["groups"] = vitviz.clusters([analysis], 3)[0].colours
+    found["groups"] = vitviz.clusters([analysis], 3, layer=1)[0].colours
+    assert layer_scores(analysis.model).layers.isfinite().all()
     found |= {f"weights {layer}": trace.weights(layer) for layer in range(trace.layers)}
     found |= {"rows": trace.rows((0, 1)), "column": trace.column(1, (1, 2)), "sums": trace.log_sums(0)}
     found["head_effects"] = analysis.head_effects(1).without
