@@ -236,16 +236,8 @@ def mistral3() -> Made:
 
 
 def aya_vision() -> Made:
-    special = (
-        "<image>",
-        "<|START_OF_IMG|>",
-        "<|END_OF_IMG|>",
-        "<|IMG_PATCH|>",
-        "<|IMG_LINE_BREAK|>",
-        "TILE",
-        "TILE_GLOBAL",
-    )
-    words = tokenizer(*special)
+    special = ("<|START_OF_IMG|>", "<|END_OF_IMG|>", "<|IMG_PATCH|>", "<|IMG_LINE_BREAK|>", "TILE", "TILE_GLOBAL")
+    words = tokenizer("<image>", *special)
     config = hf.AyaVisionConfig(
         vision_config=hf.SiglipVisionConfig(**VISION, vision_use_head=False),
         text_config=hf.Cohere2Config(**{**TEXT, "layer_types": ["full_attention"] * 3}),

@@ -27,7 +27,9 @@ from vitviz.language.generation import generate
 from vitviz.language.notebook import one_scale
 from vitviz.language.passes import KeptCalls
 from vitviz.language.reading import rank_heads
+from vitviz.language.record import Recorder
 from vitviz.language.text import Token, find_word, words_of
+from vitviz.models.watched.calls import AttentionCall
 
 pytestmark = pytest.mark.parity
 close = closeness(tolerance=1e-5)
@@ -65,18 +67,9 @@ def test_a_text_that_is_given_is_written_and_has_the_probabilities_of_the_networ
 def test_words_begin_with_a_space_and_special_tokens_are_none() -> None:
     added = {number: AddedToken("", special=number == 8) for number in (7, 8)}
     tokenizer = SimpleNamespace(all_special_ids=(9,), added_tokens_decoder=added)
-    pieces = [
-        ("A", 1),
-        (" cat", 2),
-        ("'s", 3),
-        (" ", 4),
-        ("", 5),
-        ("é", 6),
-        (" nap", 7),
-        ("</s>", 9),
-        ("<end_of_turn>", 8),
-    ]
-    tokens = [Token(text, (step,), 0.5, number, ()) for step, (text, number) in enumerate(pieces)]
+    texts = ("A", " cat", "'s", " ", "", "é", " nap", "</s>", "<end_of_turn>")
+    numbers = (1, 2, 3, 4, 5, 6, 7, 9, 8)
+    tokens = [Token(text, (step,), 0.5, numbers[step], ()) for step, text in enumerate(texts)]
     words = words_of(tokens, tokenizer)
     assert [(word.text, word.steps) for word in words] == [("A", (0,)), ("cat's", (1, 2)), ("é", (4, 5)), ("nap", (6,))]
     assert words[1].probability == 0.25
@@ -398,6 +391,18 @@ def test_attention_that_is_written_out_is_that_of_the_kernel(name: str) -> None:
     for step in range(3):
         for first, second in zip(written.layers, fused.layers, strict=True):
             close(first.weights(step), second.weights(step))
+
+
+@pytest.mark.parametrize(("step", "reason"), [(1, "expected the decoder's, in each"), (2, "its cache changes keys")])
+def test_a_decoder_whose_keys_change_is_refused(step: int, reason: str) -> None:
+    recorder, keys = Recorder(), torch.randn(1, 1, 5, 4)
+    with pytest.raises(ConfigError, match=reason):
+        for number in range(3):
+            keys[:, :, 2] += number == step
+            given = keys[:, :, : 3 + number].clone()
+            call = AttentionCall(given[:, :, -1:], given, given, 1.0, None, torch.zeros(0))
+            recorder.add(replace(call, output=call.context()))
+            recorder.end_step()
 
 
 def test_a_cache_of_a_fixed_length_makes_no_difference(made: Any, answer: Answer) -> None:
