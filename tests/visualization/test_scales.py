@@ -103,7 +103,9 @@ def test_an_explicit_end_makes_the_scale_linear_unless_another_is_chosen() -> No
     values = REAL["rollout_max_coffee"]
     assert fit(None, [values]).scale is SCALES["log"]
     assert fit(None, [values], high=0.1).scale is fit(None, [values], low=0).scale is SCALES["linear"]
-    assert fit("log", [values], low=1e-3).ends[0] == 1e-3
+    assert fit("log", [values], low=1e-3).ends[0] == 1e-3 and fit(None, [values], low=5).ends == (5, 5)
+    with pytest.raises(MethodError, match="no values, or NaN or infinity among them"):
+        fit("linear", [[np.nan, 1.0]])
     # A link may hold any ends.
     assert np.isfinite(fit("log", [values], low=1e-300, high=1e30).place(values)).all()
 
@@ -121,6 +123,7 @@ def test_a_signed_map_is_symmetric_about_zero(name: str) -> None:
     assert scale.place([0.0]).tolist() == [0.5]
     assert scale.place([low, high]).tolist() == [0, 1]
     assert fit(name, [[0.0, 0.0]], signed=True).place([0.0]).tolist() == [0.5]
+    assert fit(name, [values], low=0, signed=True).ends == fit(name, [values], signed=True).ends
 
 
 @every_scale

@@ -275,19 +275,19 @@ def fit(
         maps: values of each map, arrays or tensors of any shape.
         percentiles: ends of a robust scale.
         low, high: values at the ends in place of those fitted to the maps. For a signed map, the one further from zero
-            determines both. A logarithmic scale ignores ends that are not above zero.
+            determines both, unless it is zero itself. A logarithmic scale ignores ends that are not above zero.
         signed: whether zero lies in the middle of the colours.
 
     Raises:
-        MethodError: there is no such scale, the percentiles are out of order, or there is no value.
+        MethodError: there is no such scale, the percentiles are out of order, there is no value, or not all are finite.
     """
     if scale is not None:
         word("scale", scale, SCALES)
     percentiles = percentile_pair("percentiles", percentiles)
     arrays = [as_array(values).ravel() for values in maps]
     values = np.concatenate(arrays) if arrays else np.empty(0)
-    if not values.size:
-        raise MethodError("scale: no values found; expected the values of at least one map")
+    if not values.size or not np.isfinite(values).all():
+        raise MethodError("scale: no values, or NaN or infinity among them; expected the numbers of at least one map")
     reference = np.sort(np.abs(values) if signed else values)
     is_chosen = scale is None and low is None and high is None
     record = choose(reference, percentiles, signed) if is_chosen else SCALES[scale or "linear"]
@@ -295,11 +295,14 @@ def fit(
     if is_chosen and record is LINEAR and not signed and 0 < _contrast(reference) < MIN_CONTRAST:
         end = start + MIN_CONTRAST * max(abs(start), abs(end))
     if signed:
-        end = max((abs(limit) for limit in (low, high) if limit is not None), default=end)
+        # An end of 0 says nothing of a scale around zero.
+        end = max(abs(low or 0), abs(high or 0)) or end
     else:
         is_any_usable = record is not LOG
         start = low if low is not None and (is_any_usable or low > 0) else start
         end = high if high is not None and (is_any_usable or high > 0) else end
+        # A stated lower end moves a fitted upper one that lies below it.
+        end = max(start, end) if low is not None and high is None else end
     return FittedScale(record, min(start, end), end, reference, percentiles, signed, scale is None)
 
 

@@ -45,7 +45,7 @@ def cases() -> Iterator[dict[str, Any]]:
         for number, values in enumerate(every.values(), turn):
             percentiles = ((2, 98), (0, 100), (12.5, 60))[number % 3]
             yield case(name, [values], percentiles=percentiles, signed=number // 3 % 2 == 1)
-        for ends in ({"low": 0.001}, {"high": 0.01}, {"low": -1, "high": 0.05}, {"low": 0.3}):
+        for ends in ({"low": 0}, {"low": 0.001}, {"high": 0.01}, {"low": -1, "high": 0.05}, {"low": 9}):
             yield case(name, [every["rollout_mean_coffee"]], **ends)
             yield case(name, [every["rollout_mean_coffee"]], signed=True, **ends)
         yield case(name, [every["rollout_mean_coffee"], every["cls_rocket"], every["a ramp"]])

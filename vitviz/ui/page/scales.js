@@ -150,11 +150,12 @@ export function fitScale(name, maps, { percentiles = [2, 98], low = null, high =
     end = start + MIN_CONTRAST * Math.max(Math.abs(start), Math.abs(end));
   const isAllowed = (/** @type {number} */ value) => scaleName !== "log" || value > 0;
   if (signed) {
-    const fixedEnds = [low, high].filter((value) => value !== null).map((value) => Math.abs(value));
-    if (fixedEnds.length) end = Math.max(...fixedEnds);
+    // An end of 0 says nothing of a scale around zero.
+    end = Math.max(Math.abs(low ?? 0), Math.abs(high ?? 0)) || end;
   } else {
     if (low !== null && isAllowed(low)) start = low;
     if (high !== null && isAllowed(high)) end = high;
+    else if (low !== null) end = Math.max(start, end);
   }
   return scaleOfEnds(scaleName, Math.min(start, end), end, sorted, percentiles, signed, name === null);
 }
