@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from vitviz.errors.arguments import word
 from vitviz.errors.kinds import MethodError
-from vitviz.errors.messages import choices, describe, did_you_mean
 
 if TYPE_CHECKING:
     from matplotlib.colors import Colormap
@@ -28,17 +28,12 @@ def check_colormap(colormap: Any) -> None:
     Raises:
         MethodError: it is neither, or its colours are not opaque.
     """
-    if is_object(colormap):
-        if (lowest := colormap(np.arange(colormap.N))[:, 3].min()) < 1:
-            opaque = "expected opaque colours; Style(opacity=…) and Style(fade=True) let the image through"
-            raise MethodError(f"colormap {colormap.name!r}: colours of alpha {lowest:.3g} found; {opaque}")
-        return
-    if isinstance(colormap, str) and colormap in COLORMAPS:
-        return
-    expected = (
-        f"expected {choices(COLORMAPS)}, or one of matplotlib's own as an object, such as matplotlib.colormaps['jet']"
-    )
-    raise MethodError(f"colormap {describe(colormap)}: {expected}{did_you_mean(colormap, COLORMAPS)}")
+    if not is_object(colormap):
+        also = ", or one of matplotlib's own as an object, such as matplotlib.colormaps['jet']"
+        word("colormap", colormap, COLORMAPS, also=also)
+    elif (lowest := colormap(np.arange(colormap.N))[:, 3].min()) < 1:
+        opaque = "expected opaque colours; Style(opacity=…) and Style(fade=True) let the image through"
+        raise MethodError(f"colormap {colormap.name!r}: colours of alpha {lowest:.3g} found; {opaque}")
 
 
 def is_object(colormap: object) -> bool:
