@@ -210,6 +210,8 @@ def test_own_axes_get_the_map_its_grid_mark_and_colour_bar() -> None:
     assert [text.get_text() for text in bar.texts] == ["0", "5"]
     subfigure = figure.subfigures()
     assert heatmap.figure(ax=subfigure.subplots()) is figure
+    with pytest.raises(MethodError, match=r"ax: ndarray of .* found; expected an Axes, such as axes\[0\] gives"):
+        heatmap.figure(ax=np.array([left, right]))
 
 
 def test_a_mark_on_a_missing_patch_is_refused_in_own_axes() -> None:

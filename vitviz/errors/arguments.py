@@ -126,16 +126,16 @@ def pairs(name: str, values: object, contents: str, error: type[VitvizError]) ->
     return [pair for pair in result if pair is not None]
 
 
-def instance(name: str, value: object, kind: type[Instance], example: str) -> Instance:
+def instance(
+    name: str, value: object, kind: type[Instance], example: str, error: type[VitvizError] = ConfigError
+) -> Instance:
     """Return ``value`` if it is an instance of ``kind``; ``example`` is code that gives one.
 
     Raises:
-        ConfigError: it is not.
+        error: it is not.
     """
     if not isinstance(value, kind):
-        raise ConfigError(
-            f"{name}: {describe(value)} found; expected {with_article(kind.__name__)}, such as {example} gives"
-        )
+        raise error(f"{name}: {describe(value)} found; expected {with_article(kind.__name__)}, such as {example} gives")
     return value
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from vitviz.errors.arguments import instance
+from vitviz.errors.kinds import MethodError
 from vitviz.visualization.captioned import FONT_SIZE, draw_bar, end_texts
 from vitviz.visualization.overlays import (
     GRID_OPACITY,
@@ -61,9 +63,12 @@ def draw_into(axes: Axes, heatmap: Heatmap, style: Style, mark: tuple[int, int] 
     """Draw a heatmap and, below it, its colour bar into the user's axes; returns their figure.
 
     Raises:
+        MethodError: these are no axes.
         QueryError: the map has no such patch.
     """
-    figure = draw_map(axes, heatmap, style, mark)
+    from matplotlib.axes import Axes
+
+    figure = draw_map(instance("ax", axes, Axes, "axes[0]", MethodError), heatmap, style, mark)
     scale = heatmap.scale(style)
     bar = axes.inset_axes((0, -BAR_GAP - BAR_HEIGHT, 1, BAR_HEIGHT))
     draw_bar(bar, style.colours(scale.signed))
