@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 from pathlib import Path
@@ -158,6 +159,8 @@ def test_the_numbers_are_saved_whatever_the_style(tmp_path: Path) -> None:
         assert file["values"].dtype == np.float32
     with pytest.raises(ImageError, match=r"x\.csv: cannot be written: expected .*\.png, or \.npz for its numbers"):
         heatmap.save(tmp_path / "x.csv")
+    with pytest.raises(ImageError, match=r"path: a BytesIO found; .* a buffer, heatmap.overlay\(\).save\(buffer, "):
+        heatmap.save(io.BytesIO())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["map.png", "map.webp", "map.bmp"])

@@ -12,6 +12,7 @@ import numpy as np
 from PIL import ExifTags, Image
 
 from vitviz.errors.kinds import ImageError
+from vitviz.errors.messages import describe
 from vitviz.system.atomic import atomic_write
 
 if TYPE_CHECKING:
@@ -53,6 +54,11 @@ def save_as(
     Raises:
         ImageError: the file cannot be written, or no format has this ending.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ImageError(
+            f"path: {describe(path)} found; expected the path of a file; into a buffer, "
+            'heatmap.overlay().save(buffer, "PNG") writes'
+        )
     ending = Path(path).suffix.lower()
     write: Callable[[IO[bytes]], Any]
     if ending == NUMBERS and arrays is not None:
