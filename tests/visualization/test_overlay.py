@@ -173,6 +173,10 @@ def test_a_mark_is_a_black_and_white_frame_around_its_patch_and_nothing_else(mar
     assert np.array_equal(difference_mask(plain, marked), frame > 0)
     assert (array(marked)[frame == 1] == 0).all()
     assert (array(marked)[frame == 2] == 255).all()
+    # A picture that is too thin for the frame is covered by it.
+    thin = heatmap_over(torch.eye(3), Image.new("RGB", (2, 600), (90, 120, 150)))
+    rows = np.flatnonzero(difference_mask(thin.overlay(), thin.overlay(mark=(1, 1))).all(1))
+    assert rows.tolist() == [*range(196, 404)]
 
 
 @pytest.mark.parametrize("fit", ["crop", "squash"])

@@ -81,9 +81,13 @@ def marked_rectangle(heatmap: Heatmap, mark: object) -> tuple[float, float, floa
     if patch is None or not (0 <= patch[0] < rows and 0 <= patch[1] < columns):
         value = describe(mark) if patch is None else patch
         raise QueryError(f"mark {value}: this map has patches (0, 0) to ({rows - 1}, {columns - 1})")
-    left, top, right, bottom = heatmap.geometry.patch_rectangle(*patch, rows, columns)
-    (width, height), room = heatmap.image.size, 2 * mark_stroke(heatmap)
-    return max(left, room), max(top, room), min(right, width - room), min(bottom, height - room)
+    size = np.array(heatmap.image.size * 2)
+    # Across a picture that is too thin for its frame, the frame covers the patch.
+    room = np.minimum(2 * mark_stroke(heatmap), size / 2)
+    left, top, right, bottom = np.clip(
+        heatmap.geometry.patch_rectangle(*patch, rows, columns), room, size - room
+    ).tolist()
+    return left, top, right, bottom
 
 
 def mark_stroke(heatmap: Heatmap) -> int:
