@@ -20,6 +20,7 @@ from PIL import Image
 import vitviz
 from tests.support.example import COARSE, COARSEST, EXAMPLE, FILES
 from tests.support.loops import run
+from tests.support.makers import SMALL
 from tests.workers import pytest_addoption as pytest_addoption
 from tests.workers import pytest_runtestloop as pytest_runtestloop
 from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
@@ -138,19 +139,7 @@ def make_network() -> Callable[..., VisionTransformer]:
     """Small networks with random weights: ``make_network(register_tokens=4, pooling="mean", ...)``."""
 
     def make(**changes: object) -> VisionTransformer:
-        config = {
-            "image_height": 16,
-            "image_width": 24,
-            "patch_height": 4,
-            "patch_width": 4,
-            "width": 32,
-            "depth": 3,
-            "heads": 4,
-            "head_width": 8,
-            "mlp_width": 64,
-            "classes": 5,
-        }
-        network = VisionTransformer(ViTConfig(**{**config, **changes})).eval().requires_grad_(False)
+        network = VisionTransformer(ViTConfig(**{**SMALL, **changes})).eval().requires_grad_(False)
         # With the library's initial weights attention is nearly uniform, which would hide mistakes.
         for parameter in network.parameters():
             parameter.normal_(0, 0.3)

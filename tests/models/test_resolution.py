@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.makers import MakeNetwork
+from tests.support.makers import SMALL, MakeNetwork
 from tests.support.vit import pixels_for
 from vitviz import ViTConfig
 from vitviz.attention import softmax
@@ -53,19 +53,7 @@ def test_pixels_that_do_not_fit_are_refused_by_their_shape(
         getattr(make_network(), call)(torch.zeros(shape))
 
 
-CONFIG: dict[str, Any] = {
-    "image_height": 16,
-    "image_width": 24,
-    "patch_height": 4,
-    "patch_width": 4,
-    "width": 32,
-    "depth": 3,
-    "heads": 4,
-    "head_width": 8,
-    "mlp_width": 64,
-    "classes": 5,
-}
-SIZES = [name for name in CONFIG if name != "classes"] + ["channels"]
+SIZES = [name for name in SMALL if name != "classes"] + ["channels"]
 WRONG = [
     (name, value, f"{name} = {value!r}: expected a whole number of at least 1") for name in SIZES for value in (0, -4)
 ]
@@ -121,7 +109,7 @@ WRONG += [
 def test_an_impossible_config_is_refused_by_name(name: str, value: object, message: str) -> None:
     changes = value if isinstance(value, dict) else {name: value}
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}"):
-        ViTConfig(**{**CONFIG, **changes})
+        ViTConfig(**{**SMALL, **changes})
 
 
 @pytest.mark.parametrize("shape", [(4,), (4, 3), (3, 4, 1), (1, 4), (3, 1), ()])
@@ -133,7 +121,7 @@ def test_a_mask_of_another_shape_is_refused(make_network: MakeNetwork, shape: tu
 @pytest.mark.parametrize("size", [(0, 24), (16, 0), (-16, 24)])
 def test_a_config_has_no_layout_for_an_empty_image(size: tuple[int, int]) -> None:
     with pytest.raises(ConfigError):
-        ViTConfig(**CONFIG).layout(*size)
+        ViTConfig(**SMALL).layout(*size)
 
 
 @pytest.mark.parametrize("changes", [{}, {"register_tokens": 4}, {"cls_token": False, "pooling": "mean"}, {"heads": 1}])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from tests.support.foreign_folders import write_foreign
 from tests.support.package_checkpoints import change, edit, write
 from tests.support.reading import read_checkpoint
 from vitviz.cli.command import main
-from vitviz.errors.extras import needs
 from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.verify import SAME_MODEL, TOLERANCE, attention_bound, compare, verify
 
@@ -125,27 +123,6 @@ def test_a_watched_model_has_nothing_to_compare_with(tmp_path: Path, capsys: pyt
     assert run(folder) == 0
     assert f"nothing to compare: {SAME_MODEL}" in capsys.readouterr().out
     assert vitviz.load(folder, verify=True).engine == "module"
-
-
-@every_package
-def test_a_package_that_is_not_installed_is_named_with_what_installs_it(
-    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = write(package, tmp_path)
-    monkeypatch.setitem(sys.modules, package, None)
-    assert run(folder) == 2
-    assert needs("opening small", package) in capsys.readouterr().err
-    with pytest.raises(CheckpointError, match="opening small needs"):
-        vitviz.load(folder, verify=True)
-    vitviz.load(folder)
-
-
-def test_a_folder_that_the_package_cannot_open(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = write("transformers", tmp_path)
-    edit(folder, lambda values: values.update(architectures=["ViTForEverything"]))
-    assert run(folder) == 2
-    error = capsys.readouterr().err
-    assert "architectures = 'ViTForEverything'" in error and "has no such model of type 'vit'" in error
 
 
 # Figures.
