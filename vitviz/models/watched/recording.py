@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -14,7 +13,6 @@ from vitviz.attention.precision import precise
 from vitviz.attention.softmax import attention_weights
 from vitviz.attention.trace import AttentionTrace
 from vitviz.models.watched.calls import AttentionCall
-from vitviz.models.watched.program import first_tensor
 from vitviz.models.watched.recorder import Run
 from vitviz.models.watched.verification import VerifiedModule
 from vitviz.progress import Progress
@@ -55,11 +53,9 @@ class Recording:
             shape, self.scale = (len(self.verified.calls), *keys.shape), call.scale
             self.records = empty_record(shape, like)
         all_queries, all_keys = self.records
-        all_queries[layer].copy_(queries)
+        # A trace has one scale.
+        all_queries[layer].copy_(queries * (call.scale / self.scale))
         all_keys[layer].copy_(keys)
-        if call.scale != self.scale:
-            # A trace has one scale.
-            all_queries[layer] *= call.scale / self.scale
         self.biases.append(places.bias(call))
         self.value_norms.append(precise(places.sort(call.values.detach(), has_pad_values=True)).norm(dim=-1))
         if self.report is not None:
@@ -111,17 +107,13 @@ def watch(
         trim_heap(call.queries, verified.layer_of(call.number) or 0, len(verified.calls))
         return call.output
 
-    steps = () if verified.stream is None else verified.stream.steps
-
-    def on_tokens(number: int, args: Any, kwargs: Any, result: Any, values: Any) -> Any:
-        assert verified.stream is not None, "its steps are known"
-        tokens = verified.stream.in_front(first_tensor(result).detach())
+    def on_tokens(tokens: torch.Tensor) -> None:
         norms = verified.sort(torch.linalg.vector_norm(precise(tokens), dim=-1), 1)
         for recording, own in zip(recordings, norms, strict=True):
             recording.norms.append(own)
-        return result
 
-    output = verified.replay.follow(run, pixels, on_call, dict.fromkeys(steps, on_tokens))
+    hooks = {} if verified.stream is None else verified.stream.hooks(verified.stream.steps, on_tokens)
+    output = verified.replay.follow(run, pixels, on_call, hooks)
     traces = [recording.trace(keep_bytes) for recording in recordings]
     # Of a module that returns tokens, they may stand in one row.
     return list(zip(output.chunk(len(pixels)), traces, strict=True))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
 import torch
 
@@ -21,7 +20,7 @@ from vitviz.models.watched.codes import repaint
 from vitviz.models.watched.digests import call_digests, digest, token_changes
 from vitviz.models.watched.local import local_hooks
 from vitviz.models.watched.places import TokenPlaces
-from vitviz.models.watched.program import Hook, first_tensor
+from vitviz.models.watched.program import Hook
 from vitviz.models.watched.replay import OnCall, Replay
 from vitviz.models.watched.stream import ResidualStream
 
@@ -118,12 +117,10 @@ def verify_sequence(
         """Digests of what the first layers read; of all layers, also of the tokens behind the last one."""
         found: list[torch.Tensor] = []
 
-        def on_tokens(number: int, args: Any, kwargs: Any, result: Any, values: Any) -> Any:
-            assert stream is not None, "its step is known"
-            found.append(places[-1].sort_tokens(digest(stream.in_front(first_tensor(result))[:, None]))[None])
-            return result
+        def on_tokens(tokens: torch.Tensor) -> None:
+            found.append(places[-1].sort_tokens(digest(tokens[:, None]))[None])
 
-        ends = {} if stream is None or count < depth else {stream.ends[-1]: on_tokens}
+        ends = {} if stream is None or count < depth else stream.hooks(stream.ends[-1:], on_tokens)
         picture = repaint(pixels, marks[0, extra:].view(grid), SEED)
         until = [*replay.steps_of(*calls[:count]), *ends]
         replay(picture, marked_pass(layers, places, marks[1:], found), {**hooks, **ends}, until)

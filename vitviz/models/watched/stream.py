@@ -6,7 +6,7 @@ determine the output, and of which each reaches the next one past the attention 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from vitviz.models.watched.attention import COPIES
-from vitviz.models.watched.program import PICTURE, Program, first_tensor
+from vitviz.models.watched.program import PICTURE, Hook, Program, first_tensor
 from vitviz.models.watched.replay import Replay
 
 # Operations that residual connections pass, without norms and with them.
@@ -49,14 +49,18 @@ class ResidualStream:
     def tokens_of(self, replay: Replay, pixels: torch.Tensor) -> list[torch.Tensor]:
         """The results of its steps, as :meth:`in_front`, in a pass on a picture."""
         found: list[torch.Tensor] = []
+        # Copies, since the module may change its tokens in place.
+        replay(pixels, hooks=self.hooks(self.steps, lambda tokens: found.append(tokens.clone())))
+        return found
+
+    def hooks(self, steps: Sequence[int], on_tokens: Callable[[torch.Tensor], Any]) -> dict[int, Hook]:
+        """Hooks that pass the results of some of its steps to a function, as :meth:`in_front`, without gradients."""
 
         def hook(number: int, args: Any, kwargs: Any, result: Any, values: Any) -> Any:
-            # A copy, since the module may change the tokens in place.
-            found.append(self.in_front(first_tensor(result)).detach().clone())
+            on_tokens(self.in_front(first_tensor(result).detach()))
             return result
 
-        replay(pixels, hooks=dict.fromkeys(self.steps, hook))
-        return found
+        return dict.fromkeys(steps, hook)
 
     def in_front(self, tensor: torch.Tensor) -> torch.Tensor:
         """A step's result as ``"picture token width"``."""
@@ -116,15 +120,12 @@ def find_stream(replay: Replay, tokens: int, calls: Sequence[int]) -> tuple[Resi
 
 def _last_end(program: Program, cuts: Sequence[int], found: Sequence[int], attention: Sequence[int]) -> int | None:
     """The step after the last layer that has the place of those after the others, or the last sum of a single layer."""
-    if len(attention) == 1:
-        rest = [number for number in cuts if number > attention[-1]]
-        sums = [number for number in rest if program.steps[number].name in ("add", "add_")]
-        return max(sums or rest, default=None)
-    name = program.steps[found[1]].name
-    alike = [number for number in cuts if program.steps[number].name == name]
-    place = sum(attention[0] < number < found[1] for number in alike)
-    behind = [number for number in alike if number > attention[-1]]
-    return behind[place] if place < len(behind) else None
+    behind = [number for number in cuts if number > attention[-1]]
+    if len(attention) > 1:
+        place = sum(attention[0] < number < found[1] for number in cuts)
+        return behind[place] if place < len(behind) else None
+    sums = [number for number in behind if program.steps[number].name in ("add", "add_")]
+    return max(sums or behind, default=None)
 
 
 def _continues(program: Program, first: int, last: int, names: Collection[str]) -> bool:
