@@ -77,9 +77,8 @@ class WatchedNetwork:
         self.module, self.name, self.forward, self.config = module, name, forward, config
         self._verified: dict[_Key, VerifiedModule] = {}
         self._several: dict[_Key, VerifiedModule | None] = {}
-        self._ways: dict[tuple[_Key, int], VerifiedModule | None] = {}
-        """Of modules that may take several ways through their code, by picture: the module that was verified for noise,
-        or on this picture; None for one that takes another way than noise, and is not the last one that did."""
+        self._last: tuple[Any, VerifiedModule] | None = None
+        """Of modules that may take several ways through their code, the last picture and the module verified for it."""
         noise = self.noise()
         with self.running(noise) as inputs:
             verified = self._verified[self._key(noise)] = self._verify(inputs, replay)
@@ -187,7 +186,7 @@ class WatchedNetwork:
                 self._several[key] = verify_several(alone, self.run, inputs, layout)
         return self._several[key]
 
-    def _verify_otherwise(self, image: torch.Tensor, change: str = "") -> VerifiedModule:
+    def _verify_otherwise(self, image: torch.Tensor, change: str) -> VerifiedModule:
         """The module, verified on an image for which it runs other operations than for noise.
 
         Raises:
@@ -204,9 +203,7 @@ class WatchedNetwork:
                 f"{self.name}: {len(verified.calls)} layers of {verified.heads} heads; when it was verified, this "
                 f"module had {expected.depth} of {expected.heads}"
             )
-        # Of others that take another way, only that they do.
-        usual = {way: each for way, each in self._ways.items() if each is self._verified[way[0]]}
-        self._ways = {**dict.fromkeys(self._ways), **usual, (self._key(image), _hash(image)): verified}
+        self._last = self._picture(image), verified
         return verified
 
     def output(self, pixels: torch.Tensor, output: Output = "logits") -> torch.Tensor:
@@ -264,7 +261,7 @@ class WatchedNetwork:
             key: replace(each, replay=replace(each.replay, program=each.replay.program.with_constants(tensors)))
             for key, each in self._verified.items()
         }
-        self._several, self._ways = {}, {}
+        self._several, self._last = {}, None
 
     def noise(self, size: Size | None = None) -> torch.Tensor:
         """An image of noise of this height and width, by default its own; the same at every call."""
@@ -287,6 +284,9 @@ class WatchedNetwork:
     def _key(self, image: torch.Tensor) -> _Key:
         return (image.shape[-2], image.shape[-1]), self.precision, self.device
 
+    def _picture(self, image: torch.Tensor) -> tuple[_Key, int]:
+        return self._key(image), hash(image.detach().cpu().float().numpy().tobytes())
+
     def verified(self, image: torch.Tensor) -> VerifiedModule:
         """The verified module for an image: for noise of its shape, or itself if it takes another way through the code.
 
@@ -300,18 +300,18 @@ class WatchedNetwork:
                 # Alone, to tell the module's own errors from those of watching it.
                 first_output(self.name, self.module, self.forward, inputs.clone())
                 self._verified[key] = self._verify(inputs)
-        verified = self._verified[key]
-        if not self._ways and not verified.replay.program.has_conditions:
+        verified, last = self._verified[key], self._last
+        if last is None and not verified.replay.program.has_conditions:
             return verified
-        way = key, _hash(image)
-        if way not in self._ways:
-            try:
-                with self.running(image) as inputs:
-                    follow(self.run, inputs, verified.replay.program, {})
-            except ChangedPass as change:
-                return self._verify_otherwise(image, str(change))
-            self._ways[way] = verified
-        return self._ways[way] or self._verify_otherwise(image)
+        if last is not None and last[0] == self._picture(image):
+            return last[1]
+        try:
+            with self.running(image) as inputs:
+                follow(self.run, inputs, verified.replay.program, {})
+        except ChangedPass as change:
+            return self._verify_otherwise(image, str(change))
+        self._last = self._picture(image), verified
+        return verified
 
     @contextmanager
     def running(self, pixels: torch.Tensor, has_gradients: bool = False) -> Iterator[torch.Tensor]:
@@ -357,7 +357,3 @@ class WatchedNetwork:
             names = f"prefix={list(prefix)} names {len(prefix)}"
             raise ConfigError(f"{name}: {counts}, and {names}; expected a name for each, such as prefix=['cls']")
         return verified
-
-
-def _hash(image: torch.Tensor) -> int:
-    return hash(image.detach().cpu().float().numpy().tobytes())
