@@ -29,12 +29,6 @@ class TokenPlaces:
     pads: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
     is_padded: bool = False
 
-    @property
-    def is_sorted(self) -> bool:
-        """Whether the tokens are already in the order of the layout."""
-        in_order = self.windows == 1 and torch.equal(self.index, torch.arange(len(self.index)))
-        return in_order and not self.is_padded
-
     def is_contiguous(self, extra: int) -> bool:
         """Whether all tokens attend to each other, the patches side by side, row by row, beside ``extra`` others."""
         return self.windows == 1 and not self.is_padded and bool((self.index[extra:].diff() == 1).all())
@@ -47,8 +41,6 @@ class TokenPlaces:
             has_pad_values: whether the token that stands for all padding takes the values of a padding token. It is
                 zero otherwise, so that the scores of this query or key are its bias.
         """
-        if self.is_sorted:
-            return tensor[0]
         return self.sort_tokens(tensor.transpose(0, 1).flatten(1, 2), has_pad_values)
 
     def sort_tokens(self, tensor: torch.Tensor, has_pad_values: bool = False) -> torch.Tensor:
@@ -72,8 +64,6 @@ class TokenPlaces:
         bias = precise(call.queries.new_zeros(()) if call.bias is None else call.bias.detach())
         bias = bias[(None,) * (4 - bias.ndim)]
         bias = bias.expand(self.windows, call.heads if len(self.pads) else -1, call.query_count, call.key_count)
-        if self.is_sorted:
-            return bias[0]
         windows, heads, query_count, key_count = bias.shape
         matrix = bias.new_full((heads, windows, query_count, windows, key_count), -math.inf)
         matrix.diagonal(dim1=1, dim2=3).copy_(bias.movedim(0, -1))
