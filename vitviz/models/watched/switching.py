@@ -92,23 +92,14 @@ def watched_head_scores(
     report: Callable[[Progress], None] | None = None,
 ) -> tuple[float, torch.Tensor]:
     """The score with all heads, and without each in turn, ``"layer head"``: one forward pass for each head."""
-
-    def value(mask: torch.Tensor) -> float:
-        return float(score.scores(_output_without(network, pixels, mask, (), score.reads)))
-
-    scores = torch.zeros(network.config.depth, network.config.heads, dtype=torch.float32)
-    for layer in range(len(scores)):
-        for head in range(network.config.heads):
-            mask = _all_heads(network)
-            mask[layer, head] = 0
-            scores[layer, head] = value(mask)
-        if report is not None:
-            report(Progress((layer + 1) * network.config.heads, scores.numel()))
-    return value(_all_heads(network)), scores
-
-
-def _all_heads(network: WatchedNetwork) -> torch.Tensor:
-    return torch.ones(network.config.depth, network.config.heads, dtype=torch.float32, device=network.device)
+    shape, scores = (network.config.depth, network.config.heads), list[float]()
+    count = math.prod(shape)
+    # All heads, and then each one off.
+    for number, mask in enumerate(torch.cat([torch.ones(1, count), 1 - torch.eye(count)])):
+        scores.append(float(score.scores(_output_without(network, pixels, mask.view(shape), (), score.reads))))
+        if report is not None and number:
+            report(Progress(number, count))
+    return scores[0], torch.tensor(scores[1:]).view(shape)
 
 
 def _output_without(
@@ -121,21 +112,17 @@ def _output_without(
     verified = network.verified(pixels)
     if hidden:
         require_hiding(network.name, verified)
+    on_call = ablation(verified, head_mask, hidden)
     with network.running(pixels) as inputs:
-
-        def run(image: torch.Tensor) -> torch.Tensor:
-            return replayed(network, verified, image, output, ablation(verified, head_mask, hidden))
-
-        ablated = run(inputs)
+        ablated = replayed(network, verified, inputs, output, on_call)
         if not hidden:
             return ablated
         config, layout = network.config, network.config.layout(*pixels.shape[-2:])
         mask = torch.zeros(layout.token_count, dtype=torch.bool)
         mask[list(hidden)] = True
         cells = layout.grid(mask).repeat_interleave(config.patch_height, 0).repeat_interleave(config.patch_width, 1)
-        changed = run(
-            torch.where(rearrange(cells, "height width -> 1 1 height width").to(inputs.device), -inputs, inputs)
-        )
+        repainted = torch.where(rearrange(cells, "height width -> 1 1 height width").to(inputs.device), -inputs, inputs)
+        changed = replayed(network, verified, repainted, output, on_call)
     difference = float((precise(changed) - precise(ablated)).abs().max())
     if not difference <= OUTPUT_TOLERANCE * max(1.0, float(precise(ablated).abs().max())):
         raise MethodError(
