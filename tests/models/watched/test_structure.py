@@ -24,8 +24,7 @@ from tests.support.modules import (
     picture,
     randomised,
 )
-from vitviz import ConfigError, VitvizError
-from vitviz.metrics.ablation import switched_off
+from vitviz import ConfigError
 
 pytestmark = pytest.mark.slow
 
@@ -241,6 +240,7 @@ REFUSALS: dict[str, tuple[Any, str]] = {
     "masked again": (MaskedAgain, "between the calls of attention 2 and 3, tokens change places or mix .*"),
     "decoder": (Decoder, BESIDE),
     "scales": (Scales, BESIDE.replace("2 and 3", "0 and 3")),
+    "moving": (Moving, f"{MOVED}; expected the same tokens in every layer"),
     "sorting": (Sorting, f"{MOVED}; expected the same tokens in every layer"),
     "old CLS": (OldCls, REPLACED),
     "without a head": (
@@ -259,28 +259,6 @@ def test_calls_that_are_no_layers_in_a_row_are_refused_as_what_was_seen(make: An
 def test_prompts_that_are_new_in_every_layer_are_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=f"^Prompted: {REPLACED}$"):
         load_own(Prompted(), prefix=["cls", *(f"prompt {number}" for number in range(4))])
-
-
-def test_tokens_that_always_move_alike_are_put_back_in_every_layer() -> None:
-    module, pixels = Moving(), torch.randn(1, 3, *SIZE)
-    trace = load_own(module).network.encode(pixels).traces[0]
-    back = torch.tensor([0, *range(24, 0, -1)])
-    tokens = module.layers[0](module.tokens(pixels))
-    rest = OwnViT()
-    rest.layers, rest.tokens = module.layers[1:], lambda _: module.move(tokens)  # type: ignore[method-assign]
-    for number, weights in enumerate(explicit_weights(rest, pixels), 1):
-        close(trace.weights(number), weights[:, back][:, :, back])
-
-
-def test_halves_that_change_places_are_no_order_in_which_patches_can_be_hidden() -> None:
-    class Halves(Moving):
-        def move(self, tokens: torch.Tensor) -> torch.Tensor:
-            return torch.cat([tokens[:, :1], tokens[:, 13:], tokens[:, 1:13]], 1)
-
-    model, pixels = load_own(Halves()), torch.randn(1, 3, *SIZE)
-    assert model.network.encode(pixels).traces[0].layers == DEPTH
-    with pytest.raises(VitvizError, match="patches can be hidden only if every layer"):
-        switched_off(model.network, pixels, patches=[(0, 0)])
 
 
 class Bare(OwnViT):

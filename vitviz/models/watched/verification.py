@@ -157,31 +157,26 @@ def verify_module(run: Run, replay: Replay, pixels: torch.Tensor, grid: tuple[in
 
 def _verify_calls(replay: Replay, pixels: torch.Tensor, grid: tuple[int, int], extra: int) -> VerifiedModule:
     """The module of layers that follow one another, with the tokens of the first one or else those of each."""
-    shapes, count = dict(enumerate(replay.shapes)), grid[0] * grid[1]
+    shapes, count, places = dict(enumerate(replay.shapes)), grid[0] * grid[1], dict[int, TokenPlaces]()
+    extras = [extra, 0]
     layers = [number for number, shape in shapes.items() if shape.queries > 1]
-    is_single = is_one_grid(replay.shapes)
     kinds = several(list(dict.fromkeys(shape.tokens for shape in shapes.values())), 6)
     reason = f"attention among {kinds}: in no layer do they match the {grid[0]}×{grid[1]} patches one to one"
-    if is_single and layers:
+    if is_one_grid(replay.shapes) and layers:
         first = shapes[layers[0]]
         if first.keys > first.queries >= count:
             reason += f"; there are {first.keys - first.queries} more keys than tokens, which no map could show"
         if first.queries < count:
             few = f"fewer than the {count} patches of the picture; expected a token for each"
             raise ConfigError(f"attention among {kinds}: {few}")
-        shared = decode_places(replay, pixels, grid, {layers[0]: first}, first.queries - count)
-        try:
-            # Other tokens between the patches may pad a window.
-            if shared and shared[layers[0]].is_contiguous(first.queries - count):
-                places = dict.fromkeys(layers, shared[layers[0]])
-                return _verify_places(replay, pixels, grid, places)
-        except ConfigError as error:
-            reason = str(error)
-    places = {}
-    for prefix_count in dict.fromkeys((extra, 0)):
-        places = places or decode_places(replay, pixels, grid, shapes, prefix_count)
-    if not places or (is_single and not places.keys() >= set(layers)):
+        # All layers have the tokens of the first one, or are refused below.
+        shapes, extras = {layers[0]: first}, [*extras, first.queries - count]
+    for other_tokens in dict.fromkeys(extras):
+        places = places or decode_places(replay, pixels, grid, shapes, other_tokens)
+    if not places:
         raise ConfigError(reason)
+    if len(shapes) < len(layers):
+        places = dict.fromkeys(layers, places[layers[0]])
     return _verify_places(replay, pixels, grid, places)
 
 
