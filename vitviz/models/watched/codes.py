@@ -9,7 +9,7 @@ picture that changes it more, summed over several pairs. The decoded places must
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -56,22 +56,14 @@ def decode_places(
     }
     if not calls:
         return {}
-    reference = _read(replay, pixels, calls)
-
-    def changes(masks: Sequence[torch.Tensor], seed: int) -> dict[int, torch.Tensor]:
-        """How much tokens change in queries, keys and values with the patches of each mask, ``"3 mask token"``."""
-        found = [_read(replay, repaint(pixels, mask, seed), calls) for mask in masks]
-        return {
-            number: torch.stack([token_changes(reference[number], each[number]) for each in found], 1)
-            for number in calls
-        }
-
-    masks, places = _masks(grid), dict[int, TokenPlaces]()
+    reference, masks, places = _read(replay, pixels, calls), _masks(grid), dict[int, TokenPlaces]()
+    # How much tokens change in queries, keys and values with the patches of each mask, "3 mask token".
     sums: dict[int, Any] = dict.fromkeys(calls, 0)
     for seed in range(MAX_PAIRS):
         for sign in (1, -1):
-            found = changes(masks if sign > 0 else [~mask for mask in masks], seed)
-            sums = {number: sums[number] + sign * found[number] for number in calls}
+            found = [_read(replay, repaint(pixels, mask if sign > 0 else ~mask, seed), calls) for mask in masks]
+            for number, before in reference.items():
+                sums[number] += sign * torch.stack([token_changes(before, each[number]) for each in found], 1)
             # The very first pictures tell all if nothing mixes patches; else both of each pair do.
             if seed and sign > 0:
                 continue
