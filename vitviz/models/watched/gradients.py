@@ -6,7 +6,7 @@ They are the derivatives of what the module computed, also where it ran without 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -36,18 +36,17 @@ class _GraphRecorder:
 
     Args:
         numbers: numbers of the calls.
+        calls: with their outputs in the graph.
     """
 
     numbers: Collection[int]
     calls: list[AttentionCall] = field(default_factory=list)
-    outputs: list[torch.Tensor] = field(default_factory=list)
 
     def __call__(self, call: AttentionCall) -> torch.Tensor:
         if call.number not in self.numbers:
             return call.output
-        output = call.output if self.outputs else call.output.detach().requires_grad_()
-        self.calls.append(call)
-        self.outputs.append(output)
+        output = call.output if self.calls else call.output.detach().requires_grad_()
+        self.calls.append(replace(call, output=output))
         # A copy, since the module may change its output in place.
         return output.clone()
 
@@ -66,18 +65,16 @@ def watched_gradients(network: WatchedNetwork, pixels: torch.Tensor, target: Tar
         output = replayed(network, verified, inputs, target.reads, recorder)
         score = target.score_below_maximum(output[0])
         steps = [verified.replay.last_step(call.number) for call in recorder.calls]
-        gradients = score_gradients(verified, score, recorder.outputs, steps)
+        gradients = score_gradients(verified, score, [call.output for call in recorder.calls], steps)
     count = len(verified.calls) - start_layer
-    places = verified.places[start_layer:]
-    layers = recorder.calls[:count]
-    pooling = recorder.calls[count:]
+    layers, pooling = recorder.calls[:count], recorder.calls[count:]
+    ordered = list(zip(verified.places[start_layer:], layers, strict=True))
     scale = layers[0].scale
-    ordered = list(zip(places, layers, strict=True))
     return GradientTrace(
         tuple(place.sort(call.queries.detach()) * (call.scale / scale) for place, call in ordered),
         tuple(place.sort(call.keys.detach()) for place, call in ordered),
         tuple(place.sort(call.values.detach(), has_pad_values=True) for place, call in ordered),
-        tuple(place.sort(gradient) for place, gradient in zip(places, gradients[:count], strict=True)),
+        tuple(place.sort(gradient) for (place, _), gradient in zip(ordered, gradients[:count], strict=True)),
         (None,) * count,
         scale,
         layout,
@@ -154,8 +151,9 @@ def watched_layer_gradients(
             [tokens] = program.run(given, [Result(stream.ends[layer])], hooks)
             output = replayed_from(network, verified, stream.in_front(first_tensor(tokens)), target.reads)
             score = target.score(output[0])
-            [gradient] = score_gradients(verified, score, recorder.outputs, [stream.ends[layer]])
-        places, call = verified.places[layer], recorder.calls[0]
+            [call] = recorder.calls
+            [gradient] = score_gradients(verified, score, [call.output], [stream.ends[layer]])
+        places = verified.places[layer]
         yield places.sort(gradient), places.sort(call.values.detach())
 
 
@@ -195,9 +193,7 @@ def score_gradients(
     Raises:
         MethodError: no gradient arrives from a source that the output reads.
     """
-    found: Sequence[torch.Tensor | None] = [None] * len(sources)
-    if score.requires_grad:
-        found = torch.autograd.grad(score, sources, allow_unused=True)
+    found = torch.autograd.grad(score, sources, allow_unused=True) if score.requires_grad else [None] * len(sources)
     live = verified.replay.program.live
     if any(each is None and step in live for each, step in zip(found, steps, strict=True)):
         raise MethodError(NO_GRADIENTS)
