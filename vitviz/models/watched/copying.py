@@ -35,18 +35,15 @@ def watched_copy(network: WatchedNetwork) -> tuple[WatchedNetwork, list[list[nn.
     noise = network.noise()
     verified = network.verified(noise)
     program = verified.replay.program
-    steps = [] if verified.stream is None else [*verified.stream.steps]
+    steps = () if verified.stream is None else verified.stream.steps
     originals = {id(own): other for own, other in zip(network.module.parameters(), module.parameters(), strict=True)}
     buffers = {id(own): other for own, other in zip(network.module.buffers(), module.buffers(), strict=True)}
     copied.use(originals | buffers)
-    depends = [set[int]()]
-    for step in (*steps, program.output.step):
-        depends.append({id(program.constants[number]) for number in program.constants_before(step)} & originals.keys())
     with copied.running(noise) as inputs:
         used = {id(tensor) for tensor in record(copied.run, inputs)[0].constants}
     if used.isdisjoint(map(id, module.parameters())):
         reason = "its output depends on no weight of the module that its forward is given"
         raise MethodError(f"{network.name}: {reason}")
-    depends[-1] = set(originals)
+    depends = [set[int](), *(program.constants_before(step) for step in steps), set(originals)]
     parts = [[each for key, each in originals.items() if key in after - before] for before, after in pairwise(depends)]
     return copied, parts[::-1] if steps and all(parts) else [list(module.parameters())]

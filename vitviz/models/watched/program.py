@@ -144,9 +144,6 @@ class Program:
         order = [number for number in self.order if number in needed]
         # After which step each result is of no use any more.
         last = {read: number for number in order for read in self.steps[number].reads if read not in keep}
-        ending = dict[int, list[int]]()
-        for read, number in last.items():
-            ending.setdefault(number, []).append(read)
         values: Values = dict(given)
         for number in order:
             step = self.steps[number]
@@ -155,8 +152,9 @@ class Program:
             result = step.operator(*args, **kwargs)
             hook = hooks.get(number)
             values[number] = result if hook is None else hook(number, args, kwargs, result, values)
-            for read in ending.get(number, ()):
-                values.pop(read, None)
+            for read in step.reads:
+                if last.get(read) == number:
+                    values.pop(read, None)
         return [_item(values, each) for each in wanted]
 
     def _value(self, argument: Any, values: Values) -> Any:
@@ -171,26 +169,21 @@ class Program:
 
     def cuts(self) -> Iterator[int]:
         """The steps through which everything passes that the output reads of the picture, in order."""
-        live = self.live
-        users: dict[int, int] = {}
-        hidden = set[int]()
-        for number in live:
-            for read in self.steps[number].reads:
-                users[read] = number
-            hidden |= self.steps[number].hidden
-            # More than one result is no one tensor.
-            references = _references(self.steps[number])
-            hidden |= {each.step for each in references if isinstance(each, Result) and each.item > 0}
-        reach = -1
+        live, reach = self.live, -1
+        users = {read: number for number in live for read in self.steps[number].reads}
+        hidden = set[int]().union(*(self.steps[number].hidden for number in live))
+        references = (each for number in live for each in _references(self.steps[number]))
+        # More than one result is no one tensor.
+        hidden |= {each.step for each in references if isinstance(each, Result) and each.item > 0}
         for number in live:
             if reach <= number and number not in hidden:
                 yield number
             reach = max(reach, users.get(number, -1))
 
     def constants_before(self, step: int) -> set[int]:
-        """Numbers of the constants on which a step depends."""
+        """The constants on which a step depends, by their ``id``."""
         found = (each for number in self.needed([step]) for each in _references(self.steps[number]))
-        return {each.number for each in found if isinstance(each, Constant)}
+        return {id(self.constants[each.number]) for each in found if isinstance(each, Constant)}
 
     def with_constants(self, others: Mapping[int, torch.Tensor]) -> Program:
         """The same program with other tensors in place of constants, by their ``id``."""
