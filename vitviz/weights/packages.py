@@ -130,12 +130,12 @@ def _of_timm(name: str, file: WeightFile | None = None) -> Built:
     if not name.startswith(("local-dir:", "hf-hub:", "hf_hub:")) and not timm.is_model(name):
         similar = did_you_mean(name.partition(".")[0], timm.list_models())
         raise CheckpointError(f"timm:{name}: timm {timm.__version__} has no such model{similar}")
-    overlay: dict[str, Any] | None = None if file is None else {"file": str(file.path)}
     options: dict[str, Any] = {}
-    if file is not None and overlay is not None and (classes := _classes(timm.get_pretrained_cfg(name), file)):
-        options = {"num_classes": classes}
-        overlay |= options
-    model: Any = timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay, **options)
+    if file is not None:
+        count = _classes(timm.get_pretrained_cfg(name), file)
+        classes = {"num_classes": count} if count else {}
+        options = {**classes, "pretrained_cfg_overlay": {"file": str(file.path), **classes}}
+    model: Any = timm.create_model(name, pretrained=True, **options)
     stated = model.pretrained_cfg.get("num_classes")
     # timm leaves a classifier of another number of classes random.
     if getattr(model, "num_classes", stated) != stated:
@@ -188,9 +188,8 @@ def _of_transformers(files: Beside, folder: Path, name: str, ignore: Sequence[st
         model.get_submodule(owner).pooler = None
     if missing := sorted(key for key in report["missing_keys"] if "pooler." not in key):
         raise CheckpointError(f"{name}: transformers finds no {listing(missing)} for its {cls.__name__}")
-    surplus = sorted(report["unexpected_keys"])
-    surplus = [key for key in surplus if not any(fnmatchcase(key, pattern) for pattern in ignore)]
-    if surplus:
+    unexpected = sorted(report["unexpected_keys"])
+    if surplus := [key for key in unexpected if not any(fnmatchcase(key, pattern) for pattern in ignore)]:
         raise CheckpointError(
             f"{name}: keys that transformers' {cls.__name__} does not have: {listing(surplus)}; "
             f"{ignore_argument(surplus, model.state_dict())} leaves them out, where you know that they do not matter"

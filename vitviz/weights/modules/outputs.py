@@ -51,12 +51,13 @@ def choose_output(
     fitting = [key for key, value in tensors.items() if is_vector(value) and classes and value.shape[1] == classes]
     fitting = fitting or [key for key, value in tensors.items() if value.ndim > 1] or list(tensors)
     key = next((field for field in FIELDS if field in fitting), fitting[0])
-    other = next((each for each in entries if each != key), None)
-    if other is None:
-        return partial(one_output, forward=forward, key=key), tensors[key], ()
-    another = f"forward=lambda module, pixels: module(pixels)[{other!r}] takes another"
-    assumption = f"output {key!r}, one of {', '.join(map(repr, entries))}; {another}"
-    return partial(one_output, forward=forward, key=key), tensors[key], (assumption,)
+    others = [each for each in entries if each != key]
+    assumptions = [
+        f"output {key!r}, one of {', '.join(map(repr, entries))}; "
+        f"forward=lambda module, pixels: module(pixels)[{other!r}] takes another"
+        for other in others[:1]
+    ]
+    return partial(one_output, forward=forward, key=key), tensors[key], tuple(assumptions)
 
 
 def module_probability(
