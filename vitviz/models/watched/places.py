@@ -29,10 +29,6 @@ class TokenPlaces:
     pads: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
     is_padded: bool = False
 
-    def is_contiguous(self, extra: int) -> bool:
-        """Whether all tokens attend to each other, the patches side by side, row by row, beside ``extra`` others."""
-        return self.windows == 1 and not self.is_padded and bool((self.index[extra:].diff() == 1).all())
-
     def sort(self, tensor: torch.Tensor, has_pad_values: bool = False) -> torch.Tensor:
         """``"window head token dim"`` as ``"head token dim"`` in the order of the layout.
 

@@ -90,7 +90,8 @@ class VerifiedModule:
     def is_in_order(self) -> bool:
         """Whether every layer attends globally to the same tokens in reading order."""
         first = self.places[0].index
-        return all(each.is_contiguous(self.extra) and torch.equal(each.index, first) for each in self.places)
+        are_alike = all(each.windows == 1 and torch.equal(each.index, first) for each in self.places)
+        return are_alike and not self.is_padded and bool((first[self.extra :].diff() == 1).all())
 
     @property
     def is_global(self) -> bool:
