@@ -22,7 +22,7 @@ MOST = {
     "images": 990,
     "language": 580,
     "metrics": 220,
-    "models": 2530,
+    "models": 2520,
     "system": 140,
     "training": 430,
     "ui": 3230,

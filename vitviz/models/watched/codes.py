@@ -19,7 +19,7 @@ from vitviz.models.watched.calls import AttentionCall
 from vitviz.models.watched.digests import call_digests, token_changes
 from vitviz.models.watched.local import local_hooks
 from vitviz.models.watched.places import TokenPlaces
-from vitviz.models.watched.replay import Replay, no_output
+from vitviz.models.watched.replay import Replay
 from vitviz.models.watched.structure import CallShape
 
 # The most pairs of pictures over which changes are summed, if convolutions mix neighbours.
@@ -92,7 +92,7 @@ def _read(replay: Replay, pixels: torch.Tensor, calls: Collection[int]) -> dict[
     def on_call(call: AttentionCall) -> torch.Tensor:
         if call.number in calls:
             found[call.number] = call_digests(call)
-        return no_output(call)
+        return torch.zeros_like(call.output)
 
     replay(pixels, on_call, local_hooks(replay.program), replay.steps_of(*calls))
     return found

@@ -195,10 +195,8 @@ class Program:
         first, last = min(parts), max(parts)
         behind = set[int]().union(*(self.dependent(part) for part in parts)) - set(parts)
         middle = [number for number in self.order if first <= number <= last]
-        moved = [number for number in middle if number in behind]
         start = self.order.index(middle[0])
-        stay = [number for number in middle if number not in behind]
-        self.order[start : start + len(middle)] = [*stay, *moved]
+        self.order[start : start + len(middle)] = sorted(middle, key=lambda number: number in behind)
 
 
 def _item(values: Values, reference: Result) -> Any:

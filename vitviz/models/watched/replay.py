@@ -25,11 +25,6 @@ def call_output(call: AttentionCall) -> torch.Tensor:
     return call.output
 
 
-def no_output(call: AttentionCall) -> torch.Tensor:
-    """Zeros in place of the output of a call."""
-    return torch.zeros_like(call.output)
-
-
 TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 """The most by which attention may differ in each type, relative to the larger of 1 and its largest number."""
 
@@ -49,7 +44,8 @@ def check_call(call: AttentionCall) -> CallShape:
             f"attention call {call.number}: softmax(queries · keys · {call.scale:.4g} + bias) · values differs "
             f"from what the module computed by {difference:.2g}; expected at most {bound:.1g}"
         )
-    return CallShape.of(call)
+    counts = len(call.queries), call.heads, call.query_count, call.key_count
+    return CallShape(*counts, call.queries.shape[-1], call.bias is not None)
 
 
 @dataclass(eq=False)
@@ -87,8 +83,7 @@ class Replay:
             check_kernel(program.steps[number])
         calls = joined(program, finder.found)
         for parts in calls:
-            if len(parts) > 1:
-                program.delay([part.step for part in parts])
+            program.delay([part.step for part in parts])
         found = cls(program, calls, output.detach(), ())
         unused = [
             number

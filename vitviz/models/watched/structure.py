@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vitviz.models.watched.calls import AttentionCall
-
 
 @dataclass(frozen=True)
 class CallShape:
@@ -24,11 +22,6 @@ class CallShape:
     keys: int
     dim: int
     has_bias: bool
-
-    @classmethod
-    def of(cls, call: AttentionCall) -> CallShape:
-        counts = len(call.queries), call.heads, call.query_count, call.key_count
-        return cls(*counts, call.queries.shape[-1], call.bias is not None)
 
     @property
     def tokens(self) -> str:
