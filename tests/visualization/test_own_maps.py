@@ -94,6 +94,7 @@ def test_maps_are_added_and_scaled_with_the_numbers_of_their_values() -> None:
     for found, values, prefix, domain, signed in (
         (one * 2, 2 * VALUES, 1.0, (0.0, 16.0), False),
         (2 * one, 2 * VALUES, 1.0, (0.0, 16.0), False),
+        (np.float64(2) * one, 2 * VALUES, 1.0, (0.0, 16.0), False),
         (-one, -VALUES, -0.5, (-8.0, 0.0), True),
         (abs(-one / 4), VALUES / 4, 0.125, (0.0, 2.0), False),
         (abs(one - 2 * one), VALUES, 0.5, (0.0, 16.0), False),
@@ -105,8 +106,11 @@ def test_maps_are_added_and_scaled_with_the_numbers_of_their_values() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [lambda a: a * a, lambda a: a / 0, lambda a: a * True, lambda a: 1 + a],
-)  # fmt: skip
+    [
+        *(lambda a: a * a, lambda a: a / 0, lambda a: a * True, lambda a: 1 + a),
+        *(lambda a: 1 - a, lambda a: 1 / a, lambda a: a**2, lambda a: 2**a, lambda a: np.float64(1) - a),
+    ],
+)
 def test_other_arithmetic_says_where_the_numbers_are(wrong: Callable[[Heatmap], Any]) -> None:
     with pytest.raises(MethodError, match=r"heatmap.values are its numbers"):
         wrong(Heatmap.of(VALUES, PICTURE))
@@ -144,6 +148,7 @@ def of(model: str, weights: bytes = b"", text: str = "Rollout") -> Heatmap:
 
 def test_arithmetic_names_every_model_where_there_are_several() -> None:
     a, b, c, own = of("a"), of("b", text="Attention"), of("c"), Heatmap.of(VALUES, PICTURE)
+    flat = Heatmap.of(0 * VALUES + 5, PICTURE)
     for found, description in (
         (a - 2 * b, "a: Rollout; minus b: 2 × (Attention)"),
         (a + b + c, "a: Rollout; plus b: Attention; plus c: Rollout"),
@@ -155,6 +160,8 @@ def test_arithmetic_names_every_model_where_there_are_several() -> None:
         (a - 2 * own, "a: Rollout; minus: 2 × (Values of an array)"),
         (own - 2 * a, "Values of an array; minus a: 2 × (Rollout)"),
         (a - 3 * of("a"), "Rollout; minus: 3 × (Rollout)"),
+        (own - flat, "Values of an array; minus: (Values of an array. Every patch is 5)"),
+        (flat + own, "(Values of an array. Every patch is 5); plus: Values of an array"),
         (of("a", b"1") - 2 * of("a", b"2"), "a: Rollout; minus a with other weights: 2 × (Rollout)"),
     ):
         assert found.description == description

@@ -51,7 +51,7 @@ class TokenMap:
             raise ConfigError(f"token map of shape {tuple(self.values.shape)}: expected 'grid_height grid_width'")
         if not all(map(math.isfinite, self.range)):
             raise ConfigError(f"{self.description}: the values are not all finite")
-        emptiness = self._emptiness()
+        emptiness = self.emptiness
         # A map that is made again from its values and description has the sentence already.
         if not self.description.endswith(emptiness):
             object.__setattr__(self, "description", f"{self.description}. {emptiness}")
@@ -89,7 +89,8 @@ class TokenMap:
         row, column = divmod(int(self.values.argmax()), self.values.shape[1])
         return row, column
 
-    def _emptiness(self) -> str:
+    @property
+    def emptiness(self) -> str:
         """What a reader must know about a map that shows no difference between patches, or only where it begins."""
         (low, high), is_flat = self.range, self.values.numel() > 1
         value = f"Every patch is {low:.3g}" if low == high and is_flat else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from PIL import Image
 
@@ -28,6 +28,9 @@ class Arithmetic:
     geometry: Geometry
     model: str = ""
     weights: bytes = field(default=b"", repr=False)
+
+    # Numbers of NumPy, of a lower one, leave operators to the map; arrays, of a higher one, take it as an array.
+    __array_priority__ = -1
 
     def __add__(self: Own, other: object) -> Own:
         """The sum of two maps on one picture.
@@ -66,6 +69,14 @@ class Arithmetic:
             MethodError: the divisor is no number, or is zero.
         """
         return _scaled(self, 1 / _factor(divisor, "divided by"))
+
+    def __rsub__(self, other: object) -> NoReturn:
+        # Of the operators that maps do not have.
+        raise MethodError(
+            f"a heatmap and {describe(other)}: expected map + map, map - map, map * number or map / number; {NUMBERS}"
+        )
+
+    __rtruediv__ = __pow__ = __rpow__ = __rsub__
 
     def __neg__(self: Own) -> Own:
         """The map with the other sign, as a signed map."""
@@ -131,8 +142,8 @@ def _combined(first: Own, other: object, word: str) -> Own:
     is_one_model = (first.model, first.weights) == (other.model, other.weights)
     suffix = " with other weights" if first.model == other.model != "" else ""
     names = ("", "") if is_one_model else (first.model, other.model + suffix)
-    left = _operand(names[0], one.description, bool(names[0]))
-    right = _operand(names[1], two.description, sign < 0 or not is_one_model)
+    left = _operand(names[0], one, bool(names[0]))
+    right = _operand(names[1], two, sign < 0 or not is_one_model)
     quantities = " and ".join(dict.fromkeys((one.quantity, two.quantity)))
     ends = sorted(sign * end for end in two.domain)
     token_map = TokenMap(
@@ -148,10 +159,14 @@ def _combined(first: Own, other: object, word: str) -> Own:
     return replace(first, token_map=token_map, model=model, weights=weights)
 
 
-def _operand(name: str, description: str, is_apart: bool) -> str:
-    """A description with the name of its model, if any; in brackets, if it is that of a sum and stands apart."""
-    is_sum = is_apart and any(f"; {word}" in description for word in ("plus", "minus"))
-    return f"{name}: " * bool(name) + (f"({description})" if is_sum else description)
+def _operand(name: str, token_map: TokenMap, is_apart: bool) -> str:
+    """The description with the name of its model, if any; in brackets, if it is that of a sum and stands apart.
+
+    A sentence about this map alone stands in brackets, too.
+    """
+    is_sum = is_apart and any(f"; {word}" in token_map.description for word in ("plus", "minus"))
+    text = f"({token_map.description})" if is_sum or token_map.emptiness else token_map.description
+    return f"{name}: {text}" if name else text
 
 
 def is_same_picture(first: Image.Image, second: Image.Image) -> bool:
