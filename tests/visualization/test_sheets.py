@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from matplotlib.figure import Figure
 from PIL import Image
 
+from tests.support.refusals import check_refusals
 from vitviz import Geometry, Heatmap, Style, TokenMap
 from vitviz.errors.kinds import ImageError, MethodError, QueryError
 from vitviz.visualization.saving import VECTOR_DPI
@@ -187,6 +189,14 @@ def test_ragged_or_empty_rows_are_refused(lengths: list[int], message: str) -> N
     rows = [row[:length] for row, length in zip(heatmaps(), lengths, strict=False)]
     with pytest.raises(QueryError, match=f"^{re.escape(message)}$"):
         Sheet(rows).picture()
+
+
+def test_arguments_of_a_picture_are_refused_by_their_names() -> None:
+    calls: dict[str, Callable[[], Any]] = {
+        "picture has no parameter 'cmap': expected 'style', ": lambda: Sheet(heatmaps()).picture(cmap="viridis"),  # type: ignore[call-arg]
+        "cell = 0: expected a whole number": lambda: Sheet(heatmaps()).picture(cell=0),
+    }
+    check_refusals(MethodError, calls)
 
 
 def test_maps_of_several_images_are_refused() -> None:

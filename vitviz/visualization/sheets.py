@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from PIL import Image, ImageDraw, ImageFont
 
-from vitviz.errors.arguments import named_arguments
+from vitviz.errors.arguments import integer, named_arguments
 from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import MethodError, QueryError
 from vitviz.images.encoded import encoded
@@ -64,6 +64,7 @@ class Sheet(list[list[Heatmap]], AttributeAdvice):
         super().__init__(rows)
         self.layers, self.heads, self.subject = layers, heads, subject
 
+    @named_arguments(MethodError)
     def picture(self, style: AnyStyle = None, *, shared_scale: bool = False, cell: int = 110) -> Image.Image:
         """All maps in one picture with a transparent background, RGBA, layers as rows and heads as columns.
 
@@ -73,11 +74,11 @@ class Sheet(list[list[Heatmap]], AttributeAdvice):
             cell: longest side of a cell in pixels.
 
         Raises:
-            MethodError: the style is invalid.
+            MethodError: the style or the size of a cell is invalid.
             QueryError: there is no map, or the maps belong to several images.
         """
         style = self._style(style, shared_scale)
-        picture, texts = self._drawn(style, self[0][0].resized(cell))
+        picture, texts = self._drawn(style, self[0][0].resized(integer("cell", cell, 1, MethodError)))
         draw, font = ImageDraw.Draw(picture), ImageFont.load_default(FONT_SIZE)
         for text, place, anchor in texts:
             draw.text(place, text, INK, font, anchor=anchor)
