@@ -206,6 +206,9 @@ def test_the_users_own_limit_counts_as_in_pillow(monkeypatch: pytest.MonkeyPatch
         with pytest.raises(ImageError, match=r"60000 pixels\) exceeds limit of 40000 .* raise PIL\.Image\.MAX_IMAGE"):
             open_image(data)
     assert open_image(encoded(picture, "JPEG")).size == (150, 100)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(ImageError, match=r"pixels\) exceeds limit of 200 .* raise PIL\.Image\.MAX_IMAGE"):
+        open_image(encoded(picture, "JPEG"))
 
 
 # Closed images.

@@ -141,6 +141,7 @@ def test_a_title_stands_above_all_panels_and_keeps_its_lines(count: int) -> None
     [
         (([],), r"heatmaps: .* expected a list of 1 to 26 heatmaps"),
         (([np.ones((2, 3))],), r"expected a list of 1 to 26 heatmaps"),
+        (([heatmap(torch.rand(2, 3))] * 30,), "heatmaps: list of 30, the first a Heatmap found; expected a list"),
         (([heatmap(torch.rand(2, 3))] * 2, None), "names: 1 for 2 heatmaps: expected one for each, or none"),
     ],
 )

@@ -83,7 +83,7 @@ def describe(value: object) -> str:
             return f"{name} of {quote(value.tolist())}"
         return f"{name} of shape {tuple(shape)}"
     if isinstance(value, tuple | list) and value and hasattr(value[0], "shape"):
-        return f"{name} of {len(value)}, the first a {describe(value[0])}"
+        return f"{name} of {len(value)}, the first a {describe(value[0]).removeprefix('a ')}"
     if value is None or isinstance(value, str | bytes | int | float | complex | tuple | list | set | dict):
         # The repr of a list's items may span several lines.
         return " ".join(quote(value).split())

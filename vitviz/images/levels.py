@@ -147,7 +147,8 @@ def _opaque(conversion: Conversion | None, image: Image.Image) -> Image.Image:
 
 
 def _on_white(conversion: Conversion | None, image: Image.Image) -> Image.Image:
-    image = image.convert("RGBA")
+    # Of premultiplied grey, Pillow converts to nothing else.
+    image = (image.convert("LA") if image.mode == "La" else image).convert("RGBA")
     white = Image.new("RGB", image.size, "white")
     white.paste(_opaque(conversion, image), mask=image)
     return white

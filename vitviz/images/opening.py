@@ -63,6 +63,8 @@ SMALLER_HERE = (
     "at most {:,} are opened: save a smaller copy, such as of half the width and height, or save it as JPEG, which is "
     "reduced while it is decoded"
 )
+# What Pillow says of a picture above its limit; the second where warnings are errors.
+BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 # Formats whose programs often write an alpha of 0 everywhere.
 BITMAPS = ("BMP", "DIB", "TGA", "ICO", "CUR")
 
@@ -203,7 +205,7 @@ def _identified(file: BinaryIO, name: str, max_pixels: int | None) -> tuple[Imag
     """The image in a file after its header is checked, and its full size; its pixels are not decoded yet."""
     try:
         image, full_size = open_undecoded(file)
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+    except BOMBS as error:
         way = SMALLER if max_pixels is None else SMALLER_HERE.format(max_pixels)
         raise ImageError(f"{name}: {error}; {way}") from None
     # SyntaxError: of a JPEG file.
@@ -227,6 +229,8 @@ def _refusal(error: Exception, name: str, kind: str) -> ImageError:
     """What Pillow's error means: its decoders raise a dozen kinds."""
     if isinstance(error, MemoryError):
         return ImageError(f"{name}: opening it takes more memory than there is; expected a picture that takes less")
+    if isinstance(error, BOMBS):
+        return ImageError(f"{name}: {error}; {SMALLER}")
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
     if kind == "TIFF":
         return ImageError(f"{name}: a TIFF file cut short, or {UNREAD}: {reason}; {AS_ARRAY}")
