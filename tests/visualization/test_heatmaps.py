@@ -104,6 +104,11 @@ def test_an_impossible_style_is_refused(changes: dict[str, Any], message: str) -
     assert str(raised.value) == message
 
 
+def test_numbers_of_numpy_are_those_of_python() -> None:
+    style = Style(smooth=np.True_, percentiles=np.array([5, 95]), opacity=np.float32(0.5))  # type: ignore[arg-type]
+    assert style == Style(smooth=True, percentiles=(5, 95), opacity=0.5) and style.smooth is True
+
+
 # What everybody expects of a map.
 
 
@@ -113,6 +118,7 @@ def test_a_map_is_an_array() -> None:
     for found in (np.asarray(heatmap), np.array(heatmap), heatmap.numpy()):
         assert found.dtype == np.float32 and np.array_equal(found, values.numpy())
     assert np.allclose(np.stack([heatmap, heatmap]).mean((1, 2)), 2.5)
+    assert np.array_equal(values.numpy() * heatmap, np.square(heatmap))
     # A change of the array does not change the map.
     for found in (np.asarray(heatmap), np.array(heatmap), heatmap.numpy(), torch.as_tensor(heatmap)):
         found[:] = 9

@@ -20,6 +20,7 @@ Result = TypeVar("Result")
 Instance = TypeVar("Instance")
 Class = TypeVar("Class", bound=type)
 Word = TypeVar("Word", bound=str)
+Number = TypeVar("Number", int, float)
 # First parameters that a call does not name.
 OWNERS = ("self", "cls")
 
@@ -40,10 +41,15 @@ def number_or_none(value: object) -> float | None:
 
 def pair_or_none(value: object) -> tuple[int, int] | None:
     """Two whole numbers in a tuple, list, array or tensor; None for anything else."""
+    return two_or_none(integer_or_none, value)
+
+
+def two_or_none(convert: Callable[[object], Number | None], value: object) -> tuple[Number, Number] | None:
+    """Two numbers in a tuple, list, array or tensor, each as ``convert`` gives it; None for anything else."""
     items = value.tolist() if hasattr(value, "tolist") else value
     if not isinstance(items, tuple | list) or len(items) != 2:
         return None
-    first, second = map(integer_or_none, items)
+    first, second = map(convert, items)
     return None if first is None or second is None else (first, second)
 
 
@@ -78,14 +84,15 @@ def number(
 
 
 def boolean(name: str, value: object, expected: str = "True or False") -> bool:
-    """Return ``value`` if it is a boolean; ``expected`` spells the two in the message.
+    """Return ``value`` as a boolean of Python, also one of NumPy or torch; ``expected`` spells the two in the message.
 
     Raises:
         MethodError: it is something else.
     """
-    if not isinstance(value, bool):
+    result = _item(value)
+    if not isinstance(result, bool):
         raise MethodError(f"{name} = {describe(value)}: expected {expected}")
-    return value
+    return result
 
 
 def word(

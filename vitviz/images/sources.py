@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from vitviz.errors.arguments import number_or_none
+from vitviz.errors.arguments import number_or_none, two_or_none
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import choices, describe, did_you_mean
 from vitviz.system.paths import user_path
@@ -42,14 +42,13 @@ def checked_range(value_range: object) -> ValueRange | None:
     """
     if value_range is None:
         return None
-    ends = [number_or_none(end) for end in value_range] if isinstance(value_range, tuple | list) else []
-    low, high = ends if len(ends) == 2 else (None, None)
-    if low is None or high is None or low >= high:
+    ends = two_or_none(number_or_none, value_range)
+    if ends is None or ends[0] >= ends[1]:
         raise ConfigError(
             f"value_range = {describe(value_range)}: expected the values of black and white, such as (0, 1), (-1, 1) "
             "or (0, 255)"
         )
-    return low, high
+    return ends
 
 
 def as_source(source: Any, name: str) -> Any:
@@ -212,5 +211,6 @@ def range_of(array: np.ndarray) -> str:
     """What to state of the values of an array, with the usual range that they lie in."""
     low, high = array.min(), array.max()
     white, black = 1 if high <= 1 else 255 if high <= 255 else high, -1 if low < 0 else 0
-    usual = f", such as value_range=({black}, {white:g})" if low >= 0 or (low >= -1 and high <= 1) else ""
+    is_usual = (low >= 0 and np.isfinite(high)) or (low >= -1 and high <= 1)
+    usual = f", such as value_range=({black}, {white:g})" if is_usual else ""
     return f"value_range, the values of black and white{usual}{f'; {STANDARDISED}' if low < 0 else ''}"

@@ -94,7 +94,7 @@ class Style:
         check_colormap(self.colormap)
         number("opacity", self.opacity, lambda opacity: 0 <= opacity <= 1, "a number in [0, 1]")
         for name in ("smooth", "grid", "fade", "drain"):
-            boolean(name, getattr(self, name))
+            object.__setattr__(self, name, boolean(name, getattr(self, name)))
         ends = [number_or_none(end) for end in (self.low, self.high) if end is not None]
         if None in ends or ends != sorted(end for end in ends if end is not None):
             values = f"low = {describe(self.low)} and high = {describe(self.high)}"
@@ -235,8 +235,9 @@ class Heatmap(Rows, AttributeAdvice):
         Raises:
             MethodError: the size is not a positive whole number of pixels.
         """
-        longest_side = integer("longest_side", longest_side, 1, MethodError)
-        image, geometry = resize_longest(self.image, self.geometry, longest_side)
+        image, geometry = resize_longest(
+            self.image, self.geometry, integer("longest_side", longest_side, 1, MethodError)
+        )
         return replace(self, image=image, geometry=geometry)
 
     def __repr__(self) -> str:
@@ -317,9 +318,8 @@ class Heatmap(Rows, AttributeAdvice):
             ImageError: the file cannot be written, or no format has this ending.
             MethodError, QueryError: as :meth:`overlay`.
         """
-        geometry = self.geometry
-        arrays: dict[str, Any] = {"values": self.numpy(), "box": geometry.box, "grid": self.shape}
-        arrays |= {"size": (geometry.image_width, geometry.image_height), "description": self.description}
+        arrays: dict[str, Any] = {"values": self.numpy(), "box": self.geometry.box, "grid": self.shape}
+        arrays |= {"size": self.image.size, "description": self.description}
         drawn = partial(self.overlay, style, mark), partial(self.figure, style, mark)
         save_as(path, *drawn, arrays, self.caption(style))
 

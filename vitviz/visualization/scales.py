@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vitviz.errors.arguments import number_or_none, word
+from vitviz.errors.arguments import number_or_none, two_or_none, word
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import describe
 
@@ -350,11 +350,10 @@ def percentile_pair(name: str, value: object) -> tuple[float, float]:
     Raises:
         MethodError: it is not a pair of percentiles in ascending order.
     """
-    pair = list(value) if isinstance(value, tuple | list) else []
-    low, high = map(number_or_none, pair) if len(pair) == 2 else (None, None)
-    if low is None or high is None or not 0 <= low < high <= 100:
+    pair = two_or_none(number_or_none, value)
+    if pair is None or not 0 <= pair[0] < pair[1] <= 100:
         raise MethodError(f"{name} = {describe(value)}: expected two numbers from 0 to 100, the lower one first")
-    return float(low), float(high)
+    return float(pair[0]), float(pair[1])
 
 
 def as_array(values: Any) -> np.ndarray:
