@@ -164,8 +164,7 @@ def _opacities(style: Style, signed: bool, count: int) -> list[int]:
     highest = max(1, count - 1)
     shares = np.arange(256).clip(0, highest) / highest
     strengths = abs(2 * shares - 1) if signed else shares
-    levels: list[int] = (255 * style.opacity * strengths**FADE_EXPONENT).round().astype(int).tolist()
-    return levels
+    return [int(level) for level in (255 * style.opacity * strengths**FADE_EXPONENT).round()]
 
 
 def _pixels_between(pixels: int, start: float, end: float) -> tuple[int, int]:
