@@ -129,5 +129,5 @@ def _passed(
         weights = call_weights(call)[0]
         if gradient is not None:
             weights = (weights * (precise(gradient[0, :, rows]) @ precise(call.values[0]).mT)).clamp(min=0)
-        passed = passed + torch.einsum("q, hqk -> k", asking[rows], weights.to(row)) / heads
+        passed = passed + (asking[rows] @ weights.to(row)).sum(0) / heads
     return passed
