@@ -66,6 +66,8 @@ def test_a_batch_takes_a_source_and_paths_as_they_are_written(
     assert whole.analysed == COUNT - 1
     paths = [f"~/{photos.name}/00.png", photos / "01.png"]
     assert vitviz.run_batch(asked(model), paths, f"~/{photos.name}-out").analysed == 2
+    for number, each in enumerate((photos.glob("0[01].png"), set(paths))):
+        assert vitviz.run_batch(asked(model), each, tmp_path / str(number)).analysed == 2
     expected, found = rows(tmp_path / "whole"), rows(photos.with_name(f"{photos.name}-out"))
     assert list(found) == list(map(str, paths))
     assert [row["sha256"] for row in found.values()] == [expected[name]["sha256"] for name in ("00.png", "01.png")]

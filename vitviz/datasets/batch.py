@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,8 +93,8 @@ def run_batch(
 
     Args:
         request: what is computed for every picture.
-        items: the pictures: a source as :func:`vitviz.read_items` takes it, what that gives, or a list of paths. The
-            engine ``"ray"`` turns them into a list first, unless their source streams.
+        items: the pictures: a source as :func:`vitviz.read_items` takes it, what that gives, or paths, in a list or any
+            other iterable. The engine ``"ray"`` turns them into a list first, unless their source streams.
         output: an empty or new folder, or that of a run with the same request.
         batch_size: most pictures that are encoded together; by default chosen from :func:`vitviz.cost` and the free
             memory.
@@ -120,12 +120,14 @@ def run_batch(
     2
     """
     instance("request", request, BatchRequest, "vitviz.BatchRequest(model, (vitviz.MapRequest('rollout'),))")
-    pictures: Any = read_items(items) if isinstance(items, str | os.PathLike) else items
-    found = pictures
-    if isinstance(pictures, Items) and not pictures.reader.streams:
-        pictures = list(pictures)
-    if isinstance(pictures, list | tuple):
-        pictures = [each if isinstance(each, Item) else Item(str(each), user_path(each)) for each in pictures]
+    found = read_items(items) if isinstance(items, str | os.PathLike) else items
+    pictures: Iterable[Item]
+    if isinstance(found, Items):
+        pictures = found if found.reader.streams else list(found)
+    else:
+        pictures = (each if isinstance(each, Item) else Item(str(each), user_path(each)) for each in found)
+        # An iterator may read the content of each picture as it comes.
+        pictures = pictures if isinstance(found, Iterator) and engine == LOCAL else list(pictures)
     output = user_path(output)
     word("engine", engine, ENGINES, ConfigError)
     if engine == LOCAL and cluster not in (None, Cluster()):
