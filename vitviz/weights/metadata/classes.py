@@ -12,8 +12,8 @@ from vitviz.weights.metadata.class_names import names_of
 from vitviz.weights.metadata.labels import ORDERS, label_names, synset_names
 
 NUMBERED = "numbered"
-# timm's names of towers for pictures whose outputs are compared with those of texts.
-OF_PICTURES_AND_TEXTS = re.compile(r"clip|pe_core")
+# timm's names of towers for pictures whose outputs are compared with those of texts, and how many these have.
+OF_PICTURES_AND_TEXTS, TEXT_FEATURES = re.compile(r"clip|pe_core"), (384, 512, 640, 768, 1024, 1152, 1280)
 
 
 def read_labels(
@@ -79,8 +79,8 @@ def gives_features(config: Mapping[str, Any], classes: int) -> bool:
         classes: number of outputs.
     """
     stated = {**config, **(config.get("pretrained_cfg") or {})}
-    is_published = stated.get("num_classes") == classes and classes not in ORDERS
-    return is_published and bool(OF_PICTURES_AND_TEXTS.search(f"{stated.get('architecture')}.{stated.get('tag')}"))
+    is_unnamed = classes in TEXT_FEATURES and not stated.get("label_names")
+    return is_unnamed and bool(OF_PICTURES_AND_TEXTS.search(f"{stated.get('architecture')}.{stated.get('tag')}"))
 
 
 def assumed_names(source: str) -> str:
