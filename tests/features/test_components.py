@@ -165,6 +165,7 @@ def test_fewer_components_leave_the_rest_in_the_middle(make_model: MakeModel) ->
     two, three = components(analysis, 1, count=2), components(analysis, 1)
     places = three.basis.place(three[0].values)
     near(two[0].colours, component_colours(torch.cat([places[..., :2], torch.full((4, 6, 1), 0.5)], -1)).numpy(), 1e-5)
+    assert ", 1 component holds " in components(analysis, 1, count=1)[0].description
     near(components(analysis, 1, count=7)[0].colours, three[0].colours.numpy(), 1e-5)
     for count, reason in (
         (33, "count = 33: expected at most 32"),

@@ -72,8 +72,9 @@ def components(
         share = percent(float(torch.cat([each.flatten() for each in inside]).float().mean()))
         part = f"the foreground's {part} (the foreground is {share} of the patches)"
     description = (
-        f"Same colour: alike to the network; which colour means nothing. Of {part}, {len(basis.shares)} components "
-        f"hold {percent(float(basis.shares.sum()))} of the variance of the patches that made their basis"
+        f"Same colour: alike to the network; which colour means nothing. Of {part}, {len(basis.shares)} "
+        f"component{'s hold' if len(basis.shares) > 1 else ' holds'} {percent(float(basis.shares.sum()))} of the "
+        "variance of the patches that made their basis"
     )
     maps = []
     for (analysis, each), picture, shown in zip(pairs, pictures, inside, strict=True):
