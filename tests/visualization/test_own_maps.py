@@ -88,7 +88,7 @@ def test_values_are_had_by_row_and_column() -> None:
 def test_maps_are_added_and_scaled_with_the_numbers_of_their_values() -> None:
     unsigned = TokenMap(torch.arange(6.0).reshape(2, 3), {"cls": 0.5}, "share", "One", (0.0, 8.0))
     one, two = Heatmap.of(unsigned, PICTURE), Heatmap.of(VALUES[::-1].copy(), PICTURE)
-    mean = sum([one, two]) / 2
+    mean = sum([one, two], np.int64(0)) / 2
     assert np.array_equal(mean, (VALUES + VALUES[::-1]) / 2)
     assert mean.description.startswith("0.5 × (One; plus: Values of an array)")
     for found, values, prefix, domain, signed in (

@@ -42,7 +42,7 @@ class Arithmetic:
 
     def __radd__(self: Own, other: object) -> Own:
         # What sum() begins with.
-        return self if isinstance(other, int) and other == 0 else _combined(self, other, "plus")
+        return self if number_or_none(other) == 0 else _combined(self, other, "plus")
 
     def __sub__(self: Own, other: object) -> Own:
         """The difference of two maps on one picture, as a signed map: zero has the middle of the colours.
