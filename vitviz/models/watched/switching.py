@@ -95,11 +95,11 @@ def watched_head_scores(
     shape, scores = (network.config.depth, network.config.heads), list[float]()
     count = math.prod(shape)
     # All heads, and then each one off.
-    for number, mask in enumerate(torch.cat([torch.ones(1, count), 1 - torch.eye(count)])):
+    for number, mask in enumerate(torch.cat([torch.ones(1, count), 1 - torch.eye(count)]).float()):
         scores.append(float(score.scores(_output_without(network, pixels, mask.view(shape), (), score.reads))))
         if report is not None and number:
             report(Progress(number, count))
-    return scores[0], torch.tensor(scores[1:]).view(shape)
+    return scores[0], torch.tensor(scores[1:], dtype=torch.float32).view(shape)
 
 
 def _output_without(
