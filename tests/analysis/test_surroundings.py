@@ -34,13 +34,8 @@ def double_by_default() -> Iterator[None]:
         torch.set_default_dtype(torch.float32)
 
 
-@contextmanager
-def elsewhere_by_default() -> Iterator[None]:
-    torch.set_default_device("meta")
-    try:
-        yield
-    finally:
-        torch.set_default_device(None)
+def elsewhere_by_default() -> AbstractContextManager[Any]:
+    return torch.device("meta")
 
 
 def autocast() -> AbstractContextManager[Any]:
