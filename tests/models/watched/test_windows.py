@@ -28,6 +28,7 @@ from vitviz import ConfigError, ImageError, VitvizError
 from vitviz.attribution import METHODS, AttributionInput
 from vitviz.metrics.ablation import switched_off
 from vitviz.models.targets import class_target
+from vitviz.models.watched.finder import MAX_STEPS
 from vitviz.ui.packs import pack
 
 pytestmark = pytest.mark.slow
@@ -249,8 +250,13 @@ class Padded(OwnViT):
                 queries, keys, values, bias.expand(len(windows), HEADS, *[windows.shape[1]] * 2)
             )
         else:
-            weights = (queries @ keys.mT * DIM**-0.5 + bias).softmax(-1)
-            weights.retain_grad()
+            scores, column = queries @ keys.mT * DIM**-0.5, self.bias.flatten()[:DIM]
+            # Of no consequence; as SAM's relative positions, it is made by many operations.
+            for _ in range(MAX_STEPS):
+                column = 1.01 * column
+            weights = (scores + bias + queries @ column[:, None]).softmax(-1)
+            if weights.requires_grad:
+                weights.retain_grad()
             self.weights.append(weights)
             context = weights @ values
         return context.transpose(1, 2).flatten(2)
@@ -325,6 +331,9 @@ def test_the_padding_of_windows_is_one_token_with_its_total_attention(window: tu
     inputs = AttributionInput(model.network, pixels, class_target(1, len(LABELS)))
     found = METHODS["relevance"].compute(inputs.gradients, query=(1, 2)).values
     close(found.flatten(), relevance[1 + 1 * GRID[1] + 2, 1:])
+    by_hand = load_own(explicit, prefix=None, patch_size=PATCH).network.encode(pixels).traces[0]
+    for layer, matrix in enumerate(matrices):
+        close(by_hand.weights(layer), matrix)
 
 
 def test_padding_in_one_window_of_all_layers_is_no_prefix() -> None:

@@ -164,7 +164,9 @@ class AttentionFinder:
                 sizes = (queries.shape[:-2].numel(), queries.shape[-2], keys.shape[-2])
                 return number if sizes == (weights.shape[:-2].numel(), *weights.shape[-2:]) else None
             seen.add(number)
-            rest = (rest | self.steps[number].reads) - seen
+            reads = self.steps[number].reads
+            # Tables of relative positions are made by many.
+            rest = (rest | (reads & self._live if self.has_picture else reads)) - seen
         return None
 
     def _add(self, attention: Attention, keys: int) -> None:
