@@ -43,10 +43,7 @@ BAD_ANALYSES: list[tuple[dict[str, Any], str]] = [
     ({"resolution": 33}, "resolution = 33: expected a multiple of the patch's 8 pixels: 32 or 40"),
     ({"resolution": -32}, "resolution = -32: expected a whole number from 1"),
     ({"resolution": LARGE}, "resolution = 1000"),
-    (
-        {"resolution": 4096},
-        "262,149 tokens take 8.5e+14 operations; expected at most 9.0e+12",
-    ),
+    ({"resolution": 4096}, "262,149 tokens take 8.5e+14 operations; expected at most 9.0e+12"),
 ]
 BAD_MAPS: list[tuple[Any, str]] = [
     (None, "maps = None: expected a list of 1 to 256"),

@@ -14,13 +14,7 @@ import torch
 
 import vitviz
 from tests.parity import CASES
-from tests.parity.states import (
-    OPEN,
-    Kept,
-    facts_of,
-    read,
-    refusal,
-)
+from tests.parity.states import OPEN, Kept, facts_of, read, refusal
 from tests.support.checkpoints import timm_state
 from tests.support.long_runs import one_in
 from tests.support.package_checkpoints import edit, write
