@@ -11,12 +11,7 @@ import torch
 from tests.support.makers import MakeModel
 from tests.support.pairs import every_pair
 from tests.support.pictures import photo
-from vitviz import (
-    ConfigError,
-    LimitError,
-    analyze,
-    cost,
-)
+from vitviz import ConfigError, LimitError, analyze, cost
 from vitviz.analysis.costs import cost_of
 from vitviz.images.opening import open_image
 
@@ -50,12 +45,7 @@ every_model = pytest.mark.parametrize("changes", MODELS.values(), ids=MODELS)
 )
 @pytest.mark.parametrize("own", [True, False], ids=["the checkpoint's fit", "another fit"])
 def test_a_fit_decides_what_of_the_image_the_map_covers(
-    make_model: MakeModel,
-    size: tuple[int, int],
-    fit: str,
-    grid: tuple[int, int],
-    box: tuple[float, ...],
-    own: bool,
+    make_model: MakeModel, size: tuple[int, int], fit: str, grid: tuple[int, int], box: tuple[float, ...], own: bool
 ) -> None:
     model = make_model(fit=fit if own else "squash")
     analysis = analyze(photo(0, *size), model, None if own else fit)

@@ -26,16 +26,7 @@ from vitviz import METHODS, ConfigError, MethodError, Model, QueryError, Style, 
 from vitviz.analysis.batches import BatchQueue
 from vitviz.cli.command import main
 from vitviz.cli.grammar import map_request
-from vitviz.datasets import (
-    NUMBERS,
-    BatchRequest,
-    MapRequest,
-    Summary,
-    overlays,
-    read_items,
-    run_batch,
-    work,
-)
+from vitviz.datasets import NUMBERS, BatchRequest, MapRequest, Summary, overlays, read_items, run_batch, work
 from vitviz.datasets.request import weights_digest
 from vitviz.datasets.rows import PictureResult, compute_results
 from vitviz.datasets.work import fitting_batch_size
