@@ -67,8 +67,8 @@ ERRORS: dict[str, tuple[list[str], str]] = {
         }.items()
     },
     "facts left open": (["inspect", "{timm}"], "or --heads …, --norm-epsilon … (usually 1e-06)"),
-    "no number of heads": (["inspect", "{timm}", "--heads", "x"], "vitviz: --heads x: expected a number"),
-    "no size": (["inspect", "{timm}", "--image-size", "24x"], "vitviz: --image-size 24x: expected a number"),
+    "no number of heads": (["inspect", "{timm}", "--heads", "x"], "vitviz: --heads x: expected a whole number"),
+    "no size": (["inspect", "{timm}", "--image-size", "24x"], "vitviz: --image-size 24x: expected one or two"),
     "no classifier": (["evaluate", "{folder}", "--checkpoint", "{dino}", "--heads", "3"], "dino has no classifier"),
     "no training possible": (["train", "{folder}", "{folder}/run", "--heads", "5"], "expected a multiple of --heads 5"),
     "no augmentation": (
