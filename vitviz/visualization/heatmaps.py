@@ -319,7 +319,8 @@ class Heatmap(Rows, AttributeAdvice):
             MethodError, QueryError: as :meth:`overlay`.
         """
         arrays: dict[str, Any] = {"values": self.numpy(), "box": self.geometry.box, "grid": self.shape}
-        arrays |= {"size": self.image.size, "description": self.description}
+        size = self.geometry.image_width, self.geometry.image_height
+        arrays |= {"size": size, "description": self.description}
         drawn = partial(self.overlay, style, mark), partial(self.figure, style, mark)
         save_as(path, *drawn, arrays, self.caption(style))
 

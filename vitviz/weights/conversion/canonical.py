@@ -278,7 +278,8 @@ class MatchedCheckpoint:
         bias = self.keys.get("classifier.bias")
         if bias is None or not self.file.read(self.group, bias).any():
             self.keys["projection.weight"] = self.keys.pop("classifier.weight")
-            self.ignored |= dict.fromkeys(filter(None, [self.keys.pop("classifier.bias", None)]), "zeros")
+            if bias is not None:
+                self.ignored[self.keys.pop("classifier.bias")] = "zeros"
 
     def settle(self, facts: Mapping[str, Any]) -> None:
         """Set the facts: open ones of the family are settled by the user's overrides or by published checkpoints.
