@@ -17,7 +17,7 @@ from vitviz.analysis.methods import MethodMaps
 from vitviz.analysis.predictions import Prediction, Predictions
 from vitviz.attention.layout import Query, indices_from_end
 from vitviz.attention.memory import enough_memory, to_device
-from vitviz.attention.precision import without_autocast
+from vitviz.attention.precision import plain_torch
 from vitviz.attention.softmax import HeadFusion
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
@@ -255,7 +255,7 @@ class Analysis(MethodMaps, Experiments, AttributeAdvice):
         if refusal is not None:
             raise MethodError(f"{method}: {refusal}")
         reporting = {"report": report} if record.reports else {}
-        with without_autocast(), enough_memory(f"{method} at {self.trace.layout.token_count:,} tokens"):
+        with plain_torch(), enough_memory(f"{method} at {self.trace.layout.token_count:,} tokens"):
             return self.heatmap_of(
                 record.compute(self._required(record, choice, parameters), **parameters, **reporting)
             )

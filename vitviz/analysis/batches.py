@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args, overload
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.encoder import KEEP_BYTES, MAX_BYTES, Encoder, check_order
 from vitviz.attention.memory import enough_memory
-from vitviz.attention.precision import Precision, without_autocast
+from vitviz.attention.precision import Precision, plain_torch
 from vitviz.attribution.methods import MethodName, record_and_arguments
 from vitviz.errors.arguments import integer, named_arguments, word
 from vitviz.errors.kinds import ConfigError, LimitError, VitvizError
@@ -254,7 +254,7 @@ class BatchQueue:
             return FailedAnalysis(origin(source, self.encoder.column, position), error)
 
 
-@without_autocast()
+@plain_torch()
 def map_batch(analyses: Sequence[Analysis], method: MethodName, **parameters: Any) -> list[Heatmap]:
     """The same map of several analyses by one model, computed together if the method can do that.
 

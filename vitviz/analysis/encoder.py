@@ -13,7 +13,7 @@ from PIL import Image
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.costs import Cost, cost_of
 from vitviz.attention.memory import enough_memory, to_device
-from vitviz.attention.precision import Precision, type_of, without_autocast
+from vitviz.attention.precision import Precision, plain_torch, type_of
 from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.arguments import instance, integer, named_arguments, word
 from vitviz.errors.kinds import ConfigError, LimitError
@@ -130,7 +130,7 @@ class Encoder:
         options["color_profile"] = self.color_profile or self.preprocessing.color_profile
         return open_image(image_of(source, self.column), **options)
 
-    @without_autocast()
+    @plain_torch()
     def encode(
         self, prepared: Sequence[PreparedImage], report: Callable[[Progress], None] | None = None
     ) -> list[Analysis]:

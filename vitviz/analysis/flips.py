@@ -12,7 +12,7 @@ import torch
 
 from vitviz.analysis.places import check_place
 from vitviz.analysis.predictions import Prediction
-from vitviz.attention.precision import without_autocast
+from vitviz.attention.precision import plain_torch
 from vitviz.attention.token_map import TokenMap
 from vitviz.errors.arguments import integer, number
 from vitviz.errors.attributes import AttributeAdvice
@@ -71,7 +71,7 @@ class Flip(AttributeAdvice):
         return says if self.all_needed else f"{says} Some of them may not be needed."
 
 
-@without_autocast()
+@plain_torch()
 def flip(
     analysis: Analysis,
     to: int | str | None,

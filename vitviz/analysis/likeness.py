@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attention.memory import enough_memory
-from vitviz.attention.precision import precise, without_autocast
+from vitviz.attention.precision import plain_torch, precise
 from vitviz.errors.arguments import instance, named_arguments
 from vitviz.errors.kinds import MethodError
 from vitviz.images.preprocessing import PreparedImage
@@ -57,7 +57,7 @@ def likeness(other: Analysis, patch: tuple[int, int] | None = None, *, name: str
     return likeness_target(other.network, other.prepared, row_column, name)
 
 
-@without_autocast()
+@plain_torch()
 def likeness_target(network: Network, prepared: PreparedImage, patch: tuple[int, int] | None, name: str) -> Target:
     """The target of :func:`likeness` for a picture that is prepared but not analysed.
 

@@ -35,9 +35,9 @@ def precise(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @contextmanager
-def without_autocast() -> Iterator[None]:
-    """Compute in the types of the tensors, and make tensors on the CPU where no device is given, whatever the caller's
-    code has set by ``torch.autocast`` and ``torch.set_default_device``."""
+def plain_torch() -> Iterator[None]:
+    """Leave out what the caller's code has set by ``torch.autocast`` and ``torch.set_default_device``: compute in the
+    types of the tensors, and make new ones on the CPU where no device is given."""
     with ExitStack() as stack:
         if torch.get_default_device().type != "cpu":
             stack.enter_context(torch.device("cpu"))

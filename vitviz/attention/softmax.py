@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend
 
 from vitviz.attention.layout import index_from_end
 from vitviz.attention.memory import buffer_view, empty
-from vitviz.attention.precision import without_autocast
+from vitviz.attention.precision import plain_torch
 from vitviz.errors.arguments import integer_or_none, word
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import choices, describe, did_you_mean
@@ -28,7 +28,7 @@ DEVICE_CHUNK_BYTES = 128 * 2**20
 OPERATIONS_PER_KERNEL = 2**35
 
 
-@without_autocast()
+@plain_torch()
 def attention_weights(
     queries: torch.Tensor, keys: torch.Tensor, scale: float, bias: torch.Tensor | None = None
 ) -> torch.Tensor:

@@ -13,7 +13,7 @@ from einops import einsum
 
 from vitviz.attention.layout import Prefix, Query, TokenLayout, index_from_end
 from vitviz.attention.memory import to_device, without_neighbours
-from vitviz.attention.precision import precise, without_autocast
+from vitviz.attention.precision import plain_torch, precise
 from vitviz.attention.softmax import (
     HEAD_FUSIONS,
     HeadFusion,
@@ -201,7 +201,7 @@ class AttentionTrace(AttributeAdvice):
         sums = [weights.sum(1) for _, weights in self.weights_in_chunks(layer, tokens)]
         return torch.stack(sums).sum(0) / (tokens.stop - tokens.start)
 
-    @without_autocast()
+    @plain_torch()
     def rows(self, query: Query) -> torch.Tensor:
         """The attention of the query token, in every layer and head: ``"layer head key"``, each row summing to 1."""
         tokens = self.layout.select(query)
@@ -216,7 +216,7 @@ class AttentionTrace(AttributeAdvice):
         scores = scores.view(self.layers, self.heads, -1)
         return (scores if self.bias is None else scores + self.bias[:, :, tokens.start]).softmax(-1)
 
-    @without_autocast()
+    @plain_torch()
     def column(self, layer: int, key: Query) -> torch.Tensor:
         """The attention that every token pays to the key token, in every head: ``"head query"``, values in [0, 1].
 

@@ -10,7 +10,7 @@ from einops import rearrange
 from torch.nn import functional as F
 
 from vitviz.attention.layout import TokenLayout
-from vitviz.attention.precision import precise, without_autocast
+from vitviz.attention.precision import plain_torch, precise
 from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.attributes import AttributeAdvice
 
@@ -54,7 +54,7 @@ class FarLook(AttributeAdvice):
         )
 
 
-@without_autocast()
+@plain_torch()
 def far_look(trace: AttentionTrace, pixels: torch.Tensor) -> FarLook | None:
     """The patch that gives the largest share of its attention to 3 × 3 patches at least a third of the picture away.
 

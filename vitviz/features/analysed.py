@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from vitviz.attention.layout import Query, numbered
-from vitviz.attention.precision import precise, without_autocast
+from vitviz.attention.precision import plain_torch, precise
 from vitviz.attention.sinks import outlier_patches
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
@@ -41,7 +41,7 @@ class Analysed(ABC):
         """A map on the user's picture."""
 
     @named_arguments(MethodError)
-    @without_autocast()
+    @plain_torch()
     def features(self, layer: int | None = None, of: Kind = "tokens") -> Features:
         """The vectors of one layer's tokens; the model runs again for tokens and values.
 

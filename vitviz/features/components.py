@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from vitviz.attention.precision import without_autocast
+from vitviz.attention.precision import plain_torch
 from vitviz.errors.arguments import boolean, instance, integer, named_arguments
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.number_text import percent
@@ -19,7 +19,7 @@ from vitviz.models.weight_samples import weight_samples
 
 
 @named_arguments(MethodError)
-@without_autocast()
+@plain_torch()
 def components(
     analyses: Any,
     layer: int | None = None,

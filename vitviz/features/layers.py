@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.nn.functional as F
 
-from vitviz.attention.precision import precise, without_autocast
+from vitviz.attention.precision import plain_torch, precise
 from vitviz.errors.arguments import instance
 from vitviz.features.vectors import Kind, layer_vectors
 from vitviz.images.opening import open_image
@@ -53,7 +53,7 @@ class LayerScores:
 _known: WeakKeyDictionary[Network, dict[tuple[Kind, bytes], LayerScores]] = WeakKeyDictionary()
 
 
-@without_autocast()
+@plain_torch()
 def layer_scores(model: Model, of: Kind = "tokens") -> LayerScores:
     """How well each layer of a model finds places again: the mean of four bundled photographs.
 

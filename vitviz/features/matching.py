@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from vitviz.attention.precision import without_autocast
+from vitviz.attention.precision import plain_torch
 from vitviz.errors.arguments import boolean, integer, named_arguments
 from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import MethodError
@@ -36,7 +36,7 @@ class Match(AttributeAdvice):
 
 
 @named_arguments(MethodError)
-@without_autocast()
+@plain_torch()
 def matches(a: Any, b: Any, mutual: bool = True, *, layer: int | None = None, of: Kind = "tokens") -> list[Match]:
     """For each patch of a picture the most similar one of another picture, best first.
 
@@ -77,7 +77,7 @@ def matches(a: Any, b: Any, mutual: bool = True, *, layer: int | None = None, of
 
 
 @named_arguments(MethodError)
-@without_autocast()
+@plain_torch()
 def clusters(analyses: Any, k: int, *, layer: int | None = None, of: Kind = "tokens", seed: int = 0) -> ColourMaps:
     """Groups of alike patches in several pictures, by k-means.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from vitviz.attention.precision import without_autocast
+from vitviz.attention.precision import plain_torch
 from vitviz.errors.arguments import instance, integer, named_arguments
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.images.opening import open_image
@@ -29,7 +29,7 @@ MAX_NEW_TOKENS = 64
 
 @named_arguments(MethodError)
 @torch.inference_mode(False)
-@without_autocast()
+@plain_torch()
 def ask(
     image: ImageSource | Sequence[ImageSource],
     question: Question,

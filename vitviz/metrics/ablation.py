@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from vitviz.attention.precision import without_autocast
+from vitviz.attention.precision import plain_torch
 from vitviz.errors.arguments import integer, pairs
 from vitviz.errors.kinds import ImageError, MethodError, QueryError
 from vitviz.models.network import Network
@@ -53,7 +53,7 @@ class HeadEffects:
         return [(layer, head, fall) for (layer, head), fall in zip(places, best.values.tolist(), strict=True)]
 
 
-@without_autocast()
+@plain_torch()
 def switched_off(
     network: Network,
     pixels: torch.Tensor,
@@ -101,7 +101,7 @@ def switched_off(
     return network.without(pixels, mask, [hidden], output)[0]
 
 
-@without_autocast()
+@plain_torch()
 def without_patches(network: Network, pixels: torch.Tensor, sets: Sequence[Collection[int]]) -> torch.Tensor:
     """The logits without each of several sets of patches, ``"set class"``, as :func:`switched_off` of one set.
 
@@ -112,7 +112,7 @@ def without_patches(network: Network, pixels: torch.Tensor, sets: Sequence[Colle
     return network.without(pixels, patches=sets)
 
 
-@without_autocast()
+@plain_torch()
 def head_effects(
     network: Network,
     pixels: torch.Tensor,

@@ -17,7 +17,7 @@ from typing import Literal, get_args
 
 import torch
 
-from vitviz.attention.precision import without_autocast
+from vitviz.attention.precision import plain_torch
 from vitviz.errors.arguments import integer, words
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.metrics.perturbation import Fill, blurred, imputed, pixel_mask, zeros
@@ -130,7 +130,7 @@ class Curve:
         return float(torch.trapezoid(self.scores, self.steps) / (self.steps[-1] - self.steps[0]))
 
 
-@without_autocast()
+@plain_torch()
 def faithfulness(
     network: Network,
     pixels: torch.Tensor,
@@ -199,7 +199,7 @@ def faithfulness(
     return curves
 
 
-@without_autocast()
+@plain_torch()
 def ends(network: Network, pixels: torch.Tensor, target: Target) -> tuple[float, float]:
     """The scores of an image without any patch and of the whole image, which correspond to the shares 0 and 1.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from vitviz.attention.precision import without_autocast
+from vitviz.attention.precision import plain_torch
 from vitviz.attention.softmax import attend
 from vitviz.models.autograd import arriving_gradients
 from vitviz.models.layers import AttentionOutput
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vitviz.models.vit import VisionTransformer
 
 
-@without_autocast()
+@plain_torch()
 def attention_gradients(
     network: VisionTransformer,
     pixels: torch.Tensor,

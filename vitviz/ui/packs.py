@@ -41,7 +41,7 @@ from safetensors.torch import save
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attention.layout import PATCHES, Query
-from vitviz.attention.precision import precise, without_autocast
+from vitviz.attention.precision import plain_torch, precise
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution import Method
@@ -96,7 +96,7 @@ def pack(trace: AttentionTrace, name: str) -> bytes:
     raise QueryError(f"file {name[:40]!r}: this picture has 'layer 0' to {file_names(trace)[-1]!r}")
 
 
-@without_autocast()
+@plain_torch()
 def layer_pack(trace: AttentionTrace, layer: int) -> bytes:
     """Queries, keys and sums of one layer, counted from 0 or from the end as ``-1``.
 
@@ -135,7 +135,7 @@ def _weights_pack(weights: torch.Tensor) -> bytes:
     return save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()})
 
 
-@without_autocast()
+@plain_torch()
 def rollout_pack(trace: AttentionTrace) -> bytes:
     """The attention rollout of every token, with its default parameters."""
     matrix = rollout_matrix(trace)

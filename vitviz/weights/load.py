@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from vitviz.attention.layout import Prefix
-from vitviz.attention.precision import Precision, without_autocast
+from vitviz.attention.precision import Precision, plain_torch
 from vitviz.errors.arguments import named_arguments
 from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.models.activations import Activation
@@ -71,7 +71,7 @@ def load(
 
 @named_arguments(CheckpointError)
 @torch.inference_mode(False)
-@without_autocast()
+@plain_torch()
 def load(
     source: str | os.PathLike[str] | nn.Module = BUNDLED[0],
     *,

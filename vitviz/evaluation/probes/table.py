@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vitviz.analysis.analysis import Analysis
-from vitviz.attention.precision import without_autocast
+from vitviz.attention.precision import plain_torch
 from vitviz.attribution.parameters import Choice, LayerNumber, Parameter, Token
 from vitviz.errors.arguments import checked_parameters, instance, word
 from vitviz.errors.kinds import MethodError
@@ -218,7 +218,7 @@ PROBES = {
 }
 
 
-@without_autocast()
+@plain_torch()
 def probe(analysis: Analysis, name: str, **parameters: Any) -> Findings:
     """The findings of a probe for an analysis.
 
