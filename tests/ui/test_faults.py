@@ -60,7 +60,7 @@ def test_an_upload_that_is_gone_is_said_by_its_name(make_model: MakeModel, pictu
     bench = AnalysisService(make_model())
     picture.path.unlink()
     with pytest.raises(ImageError, match=r"^noise\.png: no longer kept on this server; drop the picture here again$"):
-        on_loop(bench.analyze(bench.start, picture, "squash"))
+        on_loop(bench.analyze(bench.models.start, picture, "squash"))
 
 
 # Visitors who leave.
@@ -75,6 +75,6 @@ def test_the_analysis_of_a_visitor_who_left_ends_and_lets_the_next_in(make_model
         done.append(step.done)
 
     with pytest.raises(RunEnded):
-        on_loop(bench.analyze(bench.start, picture, "squash", report=report))
+        on_loop(bench.analyze(bench.models.start, picture, "squash", report=report))
     assert done == [0] and len(bench.short) == len(bench.long) == 0
-    assert on_loop(bench.analyze(bench.start, picture, "squash"))[0]
+    assert on_loop(bench.analyze(bench.models.start, picture, "squash"))[0]

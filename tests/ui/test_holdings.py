@@ -181,12 +181,12 @@ def test_one_visitors_analyses_drop_nobody_elses(make_model: MakeModel, picture:
     size = kept_bytes(vitviz.analyze(picture.path, model))
     service = AnalysisService(model, ServerSettings(cache_bytes=6 * size))
 
-    async def analyze(visitor: int) -> str:
+    async def analyze(visitor: int, number: int = 0) -> str:
         with by_visitor(f"10.0.0.{visitor}"):
-            return (await service.analyze(model, picture))[0]
+            return (await service.analyze(model, picture._replace(name=f"{number}.png")))[0]
 
     mine = on_loop(analyze(1))
-    theirs = [on_loop(analyze(2)) for _ in range(12)]
+    theirs = [on_loop(analyze(2, number)) for number in range(12)]
     assert service.cache.get(mine) is not None
     assert service.cache.get(theirs[-1]) is not None and service.cache.get(theirs[0]) is None
 
@@ -211,8 +211,8 @@ def test_what_can_be_computed_again_goes_first(make_model: MakeModel, picture: U
     # Room for the three analyses, and for what one of them can compute again.
     service = AnalysisService(model, ServerSettings(cache_bytes=3 * size + analysis.nbytes - kept_bytes(analysis)))
     analyses = []
-    for _ in range(3):
-        uid, analysis = on_loop(service.analyze(model, picture))
+    for number in range(3):
+        uid, analysis = on_loop(service.analyze(model, picture._replace(name=f"{number}.png")))
         on_loop(service.heatmap(uid, METHODS["relevance"], {"target": 1}))
         analyses.append(analysis)
     assert [bool(analysis._inputs) for analysis in analyses] == [False, False, True]
@@ -224,7 +224,7 @@ def test_what_can_be_computed_again_goes_first(make_model: MakeModel, picture: U
 def test_a_file_of_the_explorer_is_made_once_for_all_who_ask(
     service: AnalysisService, picture: Upload, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    uid, _ = on_loop(service.analyze(service.start, picture))
+    uid, _ = on_loop(service.analyze(service.models.start, picture))
     written, write = [], ExplorerFiles._written
 
     async def count(files: ExplorerFiles, *given: Any) -> Path:

@@ -105,7 +105,7 @@ def test_a_link_to_an_example_is_shown_with_its_answer_and_its_map(
     client: TestClient, handlers: Handlers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query = "example=coffee.jpg&method=rollout&p.discard_ratio=0.5&p.query=cls"
-    found = vitviz.analyze(resources("assets") / "coffee.jpg", handlers.service.start)
+    found = vitviz.analyze(resources("assets") / "coffee.jpg", handlers.service.models.start)
     [best], known = found.predictions(1), len(found.model.labels)
     said = f"the {known} things it knows: {best.label}"
     about = meta(client, query)
@@ -129,7 +129,7 @@ def test_a_link_to_an_example_is_shown_with_its_answer_and_its_map(
 
 @pytest.mark.parametrize("service", ["bundled"], indirect=True)
 def test_below_the_answer_stands_what_the_page_says_below_it(client: TestClient, handlers: Handlers) -> None:
-    analysis = vitviz.analyze(resources("assets") / "chelsea.jpg", handlers.service.start)
+    analysis = vitviz.analyze(resources("assets") / "chelsea.jpg", handlers.service.models.start)
     look, flip = facts.far_look(analysis, "chelsea.jpg"), analysis.flip(random_orders=0)
     assert look is not None
     row, column = look["query"]

@@ -29,7 +29,7 @@ HOSTILE = '<img src=x onerror="alert(1)">'
 
 
 def test_a_guessed_id_gets_no_file_of_an_analysis(service: AnalysisService, picture: Upload) -> None:
-    key, _ = on_loop(service.analyze(service.start, picture, "squash"))
+    key, _ = on_loop(service.analyze(service.models.start, picture, "squash"))
     # Of 128 bits.
     assert re.fullmatch(r"[\w-]{22}", key)
     wrong = [key[:-1], key + "A", key[::-1], key.swapcase(), "", "*", "../" + key, "%" + key, key[:-1] + "\0"]

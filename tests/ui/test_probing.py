@@ -40,7 +40,7 @@ def visit(make_model: MakeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.fixture
 def key(visit: Visit, picture: Upload) -> str:
     service = visit.handlers.service
-    return on_loop(service.analyze(service.start, picture))[0]
+    return on_loop(service.analyze(service.models.start, picture))[0]
 
 
 def analysis_of(visit: Visit, key: str) -> Analysis:
@@ -125,7 +125,7 @@ def test_outliers_are_counted_with_their_rule(
     for row, column in places:
         model.network.positions[row, column] *= 300
     service = AnalysisService(model)
-    _, analysis = on_loop(service.analyze(service.start, picture))
+    _, analysis = on_loop(service.analyze(service.models.start, picture))
     found = outliers(analysis.trace)
     assert found is not None and found["patches"] == [list(place) for place in places]
     limit = OutlierRule.of(norms_of_patches(analysis.trace)).threshold
@@ -150,7 +150,7 @@ def test_a_state_keeps_the_probe_that_its_model_can_have(visit: Visit, key: str)
 def test_the_lines_of_python_find_the_same(visit: Visit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     handlers = visit.handlers
-    save_checkpoint(tmp_path / "small", handlers.service.start)
+    save_checkpoint(tmp_path / "small", handlers.service.models.start)
     [facts] = on_loop(handlers.start())["views"]
     view = {"probe": "patch_similarity", "probe_parameters": {"query": [1, 2], "layer": 0, "features": "keys"}}
     open_ = visit.ask("describe", state={"views": [view], "panel": "probes"}, uids=[facts["uid"]])

@@ -23,7 +23,7 @@ from tests.support.checkpoints import timm_state
 from tests.support.example import EXAMPLE
 from tests.support.makers import MakeModel
 from tests.support.map_contents import map_metadata, map_values
-from tests.support.visits import STATE, Visit, on_loop
+from tests.support.visits import STATE, Visit, by_visitor, on_loop
 from tests.support.waiting import HANG_SECONDS
 from vitviz import METHODS, Analysis, likeness
 from vitviz.analysis import experiments
@@ -88,20 +88,20 @@ def test_what_a_page_is_told_is_computed_in_its_turn_and_once(
     assert again["flip"] == found and len(looked) == 1
 
 
-def test_an_example_is_run_once_and_a_picture_of_ones_own_for_everybody(
-    service: AnalysisService, picture: Upload
-) -> None:
-    example, model = service.pictures.upload(View().picture), service.start
-    found = on_loop(service.analyze(model, example))
-    assert (
-        on_loop(service.analyze(model, example)) == found and on_loop(service.analyze(model, example, "crop")) != found
-    )
-    assert on_loop(service.analyze(model, picture))[0] != on_loop(service.analyze(model, picture))[0]
+def test_an_example_is_run_once_and_a_picture_once_for_each_visitor(service: AnalysisService, picture: Upload) -> None:
+    example, model = service.pictures.upload(View().picture), service.models.start
+    found, own = (on_loop(service.analyze(model, each, show_whole=True)) for each in (example, picture))
+    assert on_loop(service.analyze(model, example, "crop"))[0] != found[0]
+    # The page names the fit that was chosen for it.
+    assert on_loop(service.analyze(model, picture, service.origins[own[1]].fit)) == own
+    with by_visitor("127.0.0.2"):
+        assert on_loop(service.analyze(model, example, show_whole=True)) == found
+        assert on_loop(service.analyze(model, picture))[0] != own[0]
     # Another model is another analysis, whatever it is called.
     other = replace(model, name="another")
     assert on_loop(service.analyze(other, example))[1].model is other
     service._forget_model(model)
-    assert on_loop(service.analyze(model, example))[0] != found[0]
+    assert on_loop(service.analyze(model, example, show_whole=True))[0] != found[0]
 
 
 def test_a_link_is_opened(visit: Visit, service: AnalysisService) -> None:
@@ -111,7 +111,9 @@ def test_a_link_is_opened(visit: Visit, service: AnalysisService) -> None:
     first, second = reply["state"]["views"]
     assert first["parameters"] == {"target": 3} and second["method"] == "rollout"
     assert reply["views"][0]["uid"] == reply["views"][1]["uid"] and set(reply["models"]) == {""}
-    expected = vitviz.analyze(vitviz.weights.resources("assets") / "coffee.jpg", service.start, "crop", resolution=32)
+    expected = vitviz.analyze(
+        vitviz.weights.resources("assets") / "coffee.jpg", service.models.start, "crop", resolution=32
+    )
     map_of = visit.run("map", uid=reply["views"][0]["uid"], method="relevance", parameters={"target": 3})
     np.testing.assert_array_equal(patches(map_of, expected), expected.map("relevance", target=3).values.flatten())
 
@@ -168,7 +170,7 @@ def test_another_picture_is_analysed_and_has_a_link(visit: Visit, picture: Uploa
     assert answer["link"] == f"?picture={name.partition(':')[2]}&method=attention&pins=3,5&p.layer=2&p.query=cls"
     again = visit.run("open", link=answer["link"])
     assert again["state"] == reply["state"] and again["views"][0]["pixels"] == [40, 24]
-    expected = vitviz.analyze(picture.path, service.start).rollout().values.flatten()
+    expected = vitviz.analyze(picture.path, service.models.start).rollout().values.flatten()
     shown = visit.ask("map", uid=again["views"][0]["uid"], method="rollout", parameters={})
     np.testing.assert_array_equal(map_values(shown)[1:], expected)
 
@@ -184,7 +186,7 @@ def test_a_picture_that_a_crop_would_hide_is_shown_whole_and_decoded_once(
     notes: list[str],
 ) -> None:
     model = service.models.start = replace(
-        service.start, preprocessing=replace(service.start.preprocessing, fit="crop")
+        service.models.start, preprocessing=replace(service.models.start.preprocessing, fit="crop")
     )
     Image.new("RGB", size).save(tmp_path / "tall.png")
     opened, names = decoding.open_picture, []
@@ -217,7 +219,7 @@ def test_a_phones_photograph_is_analysed(visit: Visit, service: AnalysisService,
     photo = copyfile(Path(__file__).parents[1] / "data" / "display_p3.heic", tmp_path / "photo")
     reply = visit.analyze(photo, "IMG_0001.HEIC")
     assert (reply["views"][0]["name"], reply["views"][0]["pixels"]) == ("IMG_0001.HEIC", [48, 32])
-    found, expected = service.cache.get(reply["views"][0]["uid"]), vitviz.analyze(photo, service.start)
+    found, expected = service.cache.get(reply["views"][0]["uid"]), vitviz.analyze(photo, service.models.start)
     assert found is not None and torch.equal(found.logits, expected.logits)
 
 
@@ -423,7 +425,7 @@ def test_parts_are_switched_off_and_the_page_shows_what_the_model_calls_a_probab
 ) -> None:
     service = AnalysisService(make_model(probability=function))
     visit = Visit(PageRuns(Handlers(service)))
-    uid, analysis = on_loop(service.analyze(service.start, picture))
+    uid, analysis = on_loop(service.analyze(service.models.start, picture))
     expected = [
         {"index": analysis.model.labels.index(each.label), "label": each.label, "probability": each.probability}
         for each in (analysis.predictions(5) if function != "none" else [])
@@ -455,8 +457,8 @@ def test_maps_and_measures_can_be_about_likeness(
     uid, analysis = facts["uid"], service.cached(facts["uid"])
     named, prepared, prepare = visit.upload(picture.path, "my noise.png"), list[str](), service._prepared
     monkeypatch.setattr(service, "_prepared", lambda *given: prepared.append(given[1].name) or prepare(*given))
-    rocket = vitviz.analyze(vitviz.weights.resources("assets") / "rocket.jpg", service.start)
-    noise = vitviz.analyze(picture.path, service.start)
+    rocket = vitviz.analyze(vitviz.weights.resources("assets") / "rocket.jpg", service.models.start)
+    noise = vitviz.analyze(picture.path, service.models.start)
     for target, expected, name in (
         ({"like": "example:rocket.jpg"}, likeness(rocket), "likeness to rocket.jpg"),
         ({"like": named, "patch": [3, 5]}, likeness(noise, (3, 5)), "likeness to patch (3, 5) of my noise.png"),

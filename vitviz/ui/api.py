@@ -213,7 +213,7 @@ class Api:
 
     def _models(self) -> dict[str, dict[str, Any]]:
         """The rows of the menu by the names of the models, the default first."""
-        return {row["id"] or self.service.start.name: row for row in self.service.models.menu()}
+        return {row["id"] or self.service.models.start.name: row for row in self.service.models.menu()}
 
     def _choice(self, name: object) -> ModelChoice:
         """The model of a name.

@@ -109,7 +109,7 @@ class Handlers:
     async def picture(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """The picture of a view whose model cannot be opened."""
         state, index = PageState.of_request(request)
-        start, asked = self.service.start, self.service.pictures.upload(state.views[index].picture)
+        start, asked = self.service.models.start, self.service.pictures.upload(state.views[index].picture)
         _, upload, _ = await self._frame(state.views[index], start, asked, report)
 
         def shown(picture: OpenPicture) -> bytes:
@@ -228,7 +228,7 @@ class Handlers:
                 show_whole=is_new,
             )
             origin = self.service.origins[analysis]
-            notes += [HIDDEN.format(origin.hidden_share)] * bool(origin.hidden_share)
+            notes += [HIDDEN.format(origin.hidden_share)] * bool(is_new and origin.hidden_share)
             return uid, analysis, replace(view, fit=origin.fit)
         except VitvizError as error:
             default = replace(view, **defaults.get(part, {}))

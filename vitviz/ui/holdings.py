@@ -44,7 +44,7 @@ STORES = {
     "gradients and matrices of analyses": Store(MEMORY, "their bytes", BY_ITSELF),
     "previews of links": Store(MEMORY, "their bytes and 4 KiB", BY_ITSELF, ROW_BYTES),
     "lengths of clips": Store(MEMORY, "4 KiB", BY_ITSELF, ROW_BYTES),
-    "names of examples' analyses": Store(MEMORY, "4 KiB", BY_ITSELF, ROW_BYTES),
+    "names of analyses": Store(MEMORY, "4 KiB", BY_ITSELF, ROW_BYTES),
     "analyses": Store(MEMORY, "queries, keys, the picture and the model's input", ON_REQUEST),
     "names of pictures": Store(MEMORY, "4 KiB", NEVER, ROW_BYTES),
     "files": Store(DISK, "their bytes, also while they arrive, and 256 KiB", NEVER, FILE_BYTES),

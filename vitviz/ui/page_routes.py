@@ -139,7 +139,7 @@ class PageRoutes:
         return Response(picture, headers=PICTURE_HEADERS, media_type="image/jpeg")
 
     async def _health(self, request: Request) -> Response:
-        return JSONResponse({"status": "ok", "version": __version__, "model": self._service.start.name})
+        return JSONResponse({"status": "ok", "version": __version__, "model": self._service.models.start.name})
 
     async def _static(self, request: Request) -> Response:
         found = static_files().get(request.path_params["name"])

@@ -52,7 +52,7 @@ class Previews:
     async def _link_view(self, query: str) -> LinkView | None:
         """What a link shows of an example with the app's own model, at the cost of a small analysis and a quick map."""
         with suppress(VitvizError):
-            link, start = read_link(query), self._service.start
+            link, start = read_link(query), self._service.models.start
             state, view, method = link.state, link.state.views[0], METHODS[link.state.views[0].method]
             is_about_class = not isinstance(view.parameters.get("target"), Mapping)
             is_own = view.model == "" and view.step is None and not any(link.missing)

@@ -82,8 +82,8 @@ class AnalysisService:
         self.cache = Holdings[Analysis](
             self.memory, "analyses", kept_bytes, lambda analysis: self._latest.drop(id(analysis))
         )
-        # Ids of the analyses of examples, which are nobody's own.
-        self._examples = Holdings[str](self.memory, "names of examples' analyses")
+        # Ids of analyses by what each visitor asked for; those of examples are nobody's own.
+        self._uids = Holdings[str](self.memory, "names of analyses")
         # Those that may keep what they can compute again.
         self._latest = Holdings[Analysis](
             self.memory,
@@ -103,11 +103,6 @@ class AnalysisService:
         )
         self.explorer_files = ExplorerFiles(self.uploaded, self.folder, self.long, self.quick)
         self.under_way = UnderWay()
-
-    @property
-    def start(self) -> Model:
-        """The model with which the page opens."""
-        return self.models.start
 
     def share(self, is_shared: bool) -> None:
         """Decide whether strangers may come: then no model of theirs is opened, and their work ends after a while."""
@@ -133,8 +128,10 @@ class AnalysisService:
     ) -> tuple[str, Analysis]:
         """Run a model on a picture, in this visitor's turn; returns the analysis and its id in the cache.
 
+        It runs once for each visitor, and once for all of an example, while the analysis is kept.
+
         Args:
-            model, upload, fit, resolution: what is analysed, and how; visitors share the analyses of examples.
+            model, upload, fit, resolution: what is analysed, and how.
             report: receives the progress.
             choice: with which the model was opened; that of the start by default.
             max_flops: of the forward pass.
@@ -145,25 +142,26 @@ class AnalysisService:
             ConfigError: the model cannot have this resolution.
             LimitError: the analysis would need too much memory or computation.
         """
-        choice, example = choice or self.models.choice(""), example_of(upload)
-        example_key = (choice, example, upload.white, upload.color_profile, fit, resolution, show_whole)
-        uid = None if example is None else self._examples.get(example_key)
+        choice, example, visitor = choice or self.models.choice(""), example_of(upload), current_visitor()
+        whole = show_whole and fit is None and model.preprocessing.fit == "crop"
+        whose = visitor if example is None else example
+        source = upload if example is None else upload._replace(path=Path(example))
+        uid = self._uids.get((choice, source, whose, resolution, fit, whole))
         analysis = None if uid is None else self.cache.get(uid)
         if uid is not None and analysis is not None and analysis.model is model:
             return uid, analysis
-        whole = show_whole and fit is None and model.preprocessing.fit == "crop"
         (encoder, prepared, size, _, hidden), analysis = await self._prepared(
             model, upload, fit, resolution, report, max_flops, whole, _encoded_if_small
         )
         if analysis is None:
             analysis = await self.long.run(partial(_encoded, encoder, prepared), report)
         uid = secrets.token_urlsafe(16)
-        self.origins[analysis] = Origin(
-            choice, upload, size, encoder.fit or model.preprocessing.fit, resolution, encoder.resolution, hidden
-        )
-        self.cache.put(uid, analysis, current_visitor())
-        if example is not None:
-            self._examples.put(example_key, uid, current_visitor())
+        used_fit = encoder.fit or model.preprocessing.fit
+        self.origins[analysis] = Origin(choice, upload, size, used_fit, resolution, encoder.resolution, hidden)
+        # A state names the fit that was chosen for it.
+        for key in {(fit, whole), (used_fit, False)}:
+            self._uids.put((choice, source, whose, resolution, *key), uid, visitor)
+        self.cache.put(uid, analysis, visitor)
         return uid, analysis
 
     async def _prepared(

@@ -247,7 +247,7 @@ def test_a_large_analysis_does_not_hold_up_a_small_one(
     make_model: MakeModel, picture: Upload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = AnalysisService(make_model())
-    limit = vitviz.cost(picture.path, bench.start, "squash", resolution=32).flops
+    limit = vitviz.cost(picture.path, bench.models.start, "squash", resolution=32).flops
     monkeypatch.setattr(vitviz.ui.service, "LARGE_FLOPS", limit)
     said: list[ProgressReport] = []
     running, release = threading.Event(), threading.Event()
@@ -262,20 +262,20 @@ def test_a_large_analysis_does_not_hold_up_a_small_one(
 
     async def analyze() -> None:
         first, second = (
-            asyncio.create_task(bench.analyze(bench.start, picture, "squash", 64, report=report))
+            asyncio.create_task(bench.analyze(bench.models.start, picture, "squash", 64, report=report))
             for report in (hold, hold_too)
         )
         await asyncio.to_thread(running.wait, HANG_SECONDS)
         await until(lambda: len(bench.long) == 2)
-        _, analysis = await bench.analyze(bench.start, picture, "squash")
+        _, analysis = await bench.analyze(bench.models.start, picture, "squash")
         assert analysis.trace.layout.token_count < 30
         with pytest.raises(RunEnded):
-            await bench.analyze(bench.start, picture, "squash", 64, report=stop_at("Waiting: 1 before this one"))
+            await bench.analyze(bench.models.start, picture, "squash", 64, report=stop_at("Waiting: 1 before this one"))
         release.set()
         await asyncio.gather(first, second)
 
     on_loop(analyze())
-    depth = bench.start.network.config.depth
+    depth = bench.models.start.network.config.depth
     assert [(step.done, step.total) for step in said] == [(done, depth) for done in range(depth + 1)]
 
 

@@ -106,7 +106,7 @@ def test_a_space_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_shared_app_has_the_models_of_its_operator(make_model: MakeModel, tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "mine.safetensors", make_model())
     bench = AnalysisService(make_model(), ServerSettings(shared=True), others=[str(tmp_path / "mine.safetensors")])
-    assert on_loop(bench.models.open(bench.models.choice(""))) is bench.start
+    assert on_loop(bench.models.open(bench.models.choice(""))) is bench.models.start
     assert on_loop(bench.models.open(bench.models.choice("app:mine"))) is bench.models.named["app:mine"]
     assert on_loop(bench.models.open(bench.models.choice("vitviz-photos"))).name == "vitviz-photos"
     for choice in (ModelChoice("dino_vits16"), ModelChoice("hf:a/b"), ModelChoice("", (str(tmp_path / "mine.pth"),))):
