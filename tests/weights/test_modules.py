@@ -158,7 +158,7 @@ def test_tokens_of_several_kinds_need_names_in_a_package_that_nobody_knows() -> 
     assert load_own(OwnViT(), prefix=None).network.config.prefix == ("cls",)
 
 
-# Channels that no convolution states.
+# Channels that no convolution states, or one on tokens does not.
 
 
 class LinearPatches(nn.Module):
@@ -167,7 +167,7 @@ class LinearPatches(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.image_size, self.patch_size = 16, 4
-        self.embedding, self.head = nn.Linear(16 * channels, 8), nn.Linear(8, 2)
+        self.embedding, self.mix, self.head = nn.Linear(16 * channels, 8), nn.Conv2d(8, 8, 1), nn.Linear(8, 2)
         self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:

@@ -11,9 +11,7 @@ import pytest
 import torch
 
 from tests.parity import CASES
-from tests.parity.states import (
-    Kept,
-)
+from tests.parity.states import Kept
 from tests.support.reading import read_checkpoint
 from vitviz import Model, save_checkpoint
 from vitviz.errors.kinds import CheckpointError

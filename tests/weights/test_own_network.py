@@ -115,10 +115,7 @@ REFUSED: dict[str, tuple[str, Callable[[], Any]]] = {
     ),
     "EVA-02": ("its weights are of another kind", lambda: of_timm("eva02_tiny_patch14_224")),
     # Weights of the same names as DINOv3's.
-    "rotary positions of another kind": (
-        r"its output differs by \d.*",
-        lambda: of_timm("vit_base_patch16_rope_224"),
-    ),
+    "rotary positions of another kind": (r"its output differs by \d.*", lambda: of_timm("vit_base_patch16_rope_224")),
     "another pooling": (
         "it has 'avgmax', which vitviz's own has not",
         lambda: of_timm("vit_tiny_patch16_224", global_pool="avgmax"),

@@ -11,15 +11,7 @@ import pytest
 import torch
 
 from tests.parity import CASES
-from tests.parity.states import (
-    WIDTH,
-    Kept,
-    answer,
-    facts_of,
-    prefixed,
-    read,
-    refusal,
-)
+from tests.parity.states import WIDTH, Kept, answer, facts_of, prefixed, read, refusal
 from tests.support.checkpoints import State, timm_state
 from tests.support.long_runs import one_in
 from vitviz.errors.kinds import CheckpointError

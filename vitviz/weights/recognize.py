@@ -226,7 +226,7 @@ def _refusal(file: WeightFile) -> str:
     keys = [key for tensors in file.groups.values() for key in tensors]
     _refuse_weight_parts(file.name, keys)
     found = (row for part, row in OTHERS.items() if any(part in key for key in keys))
-    attends = not keys or any("att" in key.lower() for key in keys)
+    attends = not keys or any(part in key.lower() for key in keys for part in ("att", "qkv"))
     kind, name = next(found, ("", "vit_base_patch16_224" if attends else None))
     others = f"its keys are {listing(keys) if keys else 'no tensors'}" + ", and none speaks of attention" * (
         not attends

@@ -57,8 +57,7 @@ def test_what_is_read_has_memory_of_its_own(tmp_path: Path, save: Callable[[Tens
 
 @pytest.mark.parametrize("save", [save_file, torch.save, save_legacy])
 @pytest.mark.parametrize(
-    "dtype",
-    ["float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"],
+    "dtype", ["float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"]
 )
 def test_every_dtype_comes_back_as_float32_of_the_same_values(
     tmp_path: Path, dtype: str, save: Callable[[Tensors, Path], object]
@@ -168,8 +167,8 @@ def test_groups_are_dicts_of_tensors_by_name(
     assert file.beside == beside
 
 
-@pytest.mark.parametrize("value", [[W], W, torch.nn.Linear(1, 1)], ids=["a list", "a tensor", "a module"])
-def test_what_is_no_dict_is_refused(tmp_path: Path, value: object) -> None:
+@pytest.mark.parametrize("value", [[W], W, torch.nn.Linear(1, 1), {"model": torch.nn.Linear(1, 1)}], ids=type)
+def test_what_is_no_dict_of_tensors_is_refused(tmp_path: Path, value: object) -> None:
     torch.save(value, tmp_path / "file.pth")
     with expect_refusal("file.pth", r"a whole pickled model or object .*expected torch\.save\(model\.state_dict\(\)"):
         open_weights(tmp_path / "file.pth")

@@ -34,10 +34,7 @@ def write_index(path: Path, places: object) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("save", "suffix"),
-    [(save_file, "safetensors"), (torch.save, "bin")],
-)
+@pytest.mark.parametrize(("save", "suffix"), [(save_file, "safetensors"), (torch.save, "bin")])
 def test_a_checkpoint_in_several_files_is_one(tmp_path: Path, save: Save, suffix: str) -> None:
     index, tensors = shard(tmp_path, save, suffix)
     file = open_weights(index)
@@ -121,10 +118,8 @@ def test_a_folder_opens_by_its_usual_file_or_the_only_one(tmp_path: Path, names:
     [
         ((), "no weights; expected model.safetensors or one file .safetensors, .pth"),
         (("notes.txt",), "no weights, only 'notes.txt'; expected"),
-        (
-            ("a.pth", "b.pth"),
-            "2 files of weights, 'a.pth', 'b.pth'; expected model.safetensors or one .*, or its own path",
-        ),
+        (("checkpoint-5.pth/",), "no weights, only 'checkpoint-5.pth/'; expected"),
+        (("a.pth", "b.pth"), "2 files of weights, 'a.pth', 'b.pth'; expected model.safetensors or .*, or its own path"),
         (("a.safetensors", "b.pth"), "2 files of weights, 'a.safetensors', 'b.pth'"),
         (("a\n.pth", "b.pth"), r"'a\\n.pth', 'b.pth'"),
         (tuple(f"{index:02}.pth" for index in range(20)), "20 files of weights, .* '03.pth' and 16 more"),
@@ -132,7 +127,7 @@ def test_a_folder_opens_by_its_usual_file_or_the_only_one(tmp_path: Path, names:
 )
 def test_a_folder_of_none_or_several_is_refused_with_them(tmp_path: Path, names: tuple[str, ...], found: str) -> None:
     for name in names:
-        (tmp_path / name).write_bytes(b"")
+        (tmp_path / name).mkdir() if name.endswith("/") else (tmp_path / name).touch()
     with expect_refusal(tmp_path.name, found):
         open_weights(tmp_path)
 

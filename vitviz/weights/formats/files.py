@@ -39,7 +39,7 @@ def open_weights(path: str | os.PathLike[str], name: str | None = None) -> Weigh
     """
     source, name = user_path(path), name or plain(os.path.basename(os.path.abspath(path)) or "/")
     if source.is_dir():
-        names = [file.name for file in source.iterdir() if file.is_file()]
+        names = [f"{file.name}{'/' * file.is_dir()}" for file in source.iterdir()]
         source = source / choose_weights(name, names, ", or its own path")
     return replace(_open(source), name=name)
 

@@ -25,7 +25,7 @@ EXPECTED_NAMES = f"{WEIGHT_FILE_NAMES[0]} or one file {', '.join(SUFFIXES)}"
 
 def is_weight_file(name: str | Path) -> bool:
     """Whether a file has a suffix of weights, in capitals or not."""
-    return Path(name).suffix.lower() in SUFFIXES
+    return str(name).lower().endswith(SUFFIXES)
 
 
 def weight_files(names: Collection[str]) -> list[str]:
@@ -41,7 +41,7 @@ def choose_weights(name: str, names: Collection[str], instead: str = "") -> str:
 
     Args:
         name: of the folder or the repository in messages.
-        names: of its files.
+        names: of its files, and of its folders with a slash.
         instead: what else may open one of several.
 
     Raises:

@@ -74,18 +74,18 @@ def open_torch(file: Path, name: str) -> WeightFile:
         with safe_globals([(kind, each) for each, kind in {**dict.fromkeys(names, InertDict), **STAND_INS}.items()]):
             value = torch.load(file if mmap else stream, "cpu", weights_only=True, mmap=mmap)
     skipped = tuple(sorted(plain(each) for each in names if not PLAIN_NAMES.match(each)))
-    if not isinstance(value, dict) or hasattr(value, "_modules"):
-        refuse(
-            name,
-            f"a whole pickled model or object ({listing(skipped) or type(value).__name__})",
-            "torch.save(model.state_dict(), 'weights.pth')",
-        )
     leaves = [*_leaves({"": value})]
     groups = {
         path: {key: each for place, key, each in leaves if place == path and isinstance(each, torch.Tensor)}
         for path in dict.fromkeys(path for path, *_ in leaves)
     }
     groups = {path: group for path, group in groups.items() if any(map(torch.is_floating_point, group.values()))}
+    if not isinstance(value, dict) or (not groups and any(hasattr(each, "_modules") for *_, each in leaves)):
+        refuse(
+            name,
+            f"a whole pickled model or object ({listing(skipped) or type(value).__name__})",
+            "torch.save(model.state_dict(), 'weights.pth')",
+        )
     beside = tuple(f"{path}.{key}".lstrip(".") for path, key, _ in leaves if key not in groups.get(path, ()))
     return WeightFile(name, groups, file, beside, {}, skipped, value)
 

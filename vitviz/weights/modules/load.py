@@ -143,7 +143,8 @@ def _load(
 
     missing = dict[str, Question]()
     try:
-        choices = product(sizes, (3, 1) if known_channels is None else (known_channels,))
+        # The first convolution may be on tokens, and no picture's.
+        choices = product(sizes, dict.fromkeys((known_channels or 3, 3, 1)))
         zeros, function, result = _first(call, choices)
     except (ConfigError, ImageError):
         if size is None:
