@@ -120,7 +120,6 @@ def layer_features(
             stream = encoder_layer.residual_mlp(tokens, encoder_layer.attention(normed, angles, count).context)
             for layer_above, count in above:
                 stream = layer_above(stream, angles, count)
-        with torch.enable_grad():
             score = target.score_below_maximum(network.read(stream, layout, target.reads)[0])
             gradient = torch.autograd.grad(score, normed)[0]
     return precise(normed[0].detach()), precise(gradient[0]), layout
@@ -161,9 +160,7 @@ def _pooled(attention: AttentionOutput, gradient: torch.Tensor, layout: TokenLay
 
 def _complete(gradient: torch.Tensor, count: int) -> torch.Tensor:
     """The gradient with zeros appended for the tokens on which the score does not depend: ``"head token dim"``."""
-    if gradient.shape[1] == count:
-        return gradient
-    return torch.cat([gradient, gradient.new_zeros(gradient.shape[0], count - gradient.shape[1], gradient.shape[2])], 1)
+    return gradient if gradient.shape[1] == count else F.pad(gradient, (0, 0, 0, count - gradient.shape[1]))
 
 
 def _complete_sums(log_sums: torch.Tensor | None, count: int) -> torch.Tensor | None:

@@ -257,14 +257,6 @@ class AttentionPooling(nn.Module):
         return attention_weights(queries, keys, queries.shape[-1] ** -0.5).squeeze(2)
 
 
-def linear_from_convolution(kernel: torch.Tensor) -> torch.Tensor:
-    """The weight of the patch embedding that equals a patch convolution with this kernel.
-
-    ``"width channel patch_height patch_width"`` to ``"width (channel patch_height patch_width)"``.
-    """
-    return rearrange(kernel, "width channel height column -> width (channel height column)")
-
-
 def module_if(condition: bool, make: Callable[[], nn.Module]) -> Any:
     """A new module if the condition holds, otherwise the identity."""
     return make() if condition else nn.Identity()

@@ -36,7 +36,7 @@ class VisionTransformer(nn.Module):
     Its parameters have the same form for every layout:
 
     - ``patch_embedding`` is one linear map of the pixels ``"(channel patch_height patch_width)"``: a convolution's
-      kernel is the same numbers, unflattened (:func:`vitviz.models.layers.linear_from_convolution`);
+      kernel is the same numbers, unflattened;
     - ``prefix_tokens`` ``"prefix width"``, their positions already added;
     - ``positions`` ``"grid_height grid_width width"`` of the trained grid, or ``periods`` for rotary positions.
 

@@ -74,11 +74,7 @@ REFUSED: dict[str, tuple[Attend, int | None, str]] = {
     "heads that are mixed": (lambda q, k, v: weights(q, k).flip(1).cumsum(1) @ v, None, NOT_SHARES),
     "a kernel of a package": (flash, None, "computed by the kernel flash_attn"),
     "a private kernel": (private, None, "no attention was seen"),
-    "a sink": (
-        lambda q, k, v: F.softmax(F.pad(q @ k.mT * SCALE, (0, 1)), -1)[..., :-1] @ v,
-        None,
-        NOT_SHARES,
-    ),
+    "a sink": (lambda q, k, v: F.softmax(F.pad(q @ k.mT * SCALE, (0, 1)), -1)[..., :-1] @ v, None, NOT_SHARES),
 }
 
 

@@ -153,8 +153,8 @@ def test_what_the_module_does_not_take_is_one_sentence() -> None:
         "OwnViT: attention among 25 tokens: in no layer do they match the 2×3 patches one to one$": lambda: load_own(
             OwnViT(), patch_size=8
         ),
-        r"OwnViT: 4 tokens that are no patches \(1 before them\), and prefix=\['cls'\] names 1; .*$": lambda: load_own(
-            OwnViT(registers=3)
+        r"OwnViT: 4 tokens that are no patches \(1 before them\), and prefix=\['cls'\] names 1; .* 3'\]$": lambda: (
+            load_own(OwnViT(registers=3))
         ),
         r"OwnViT: prefix=\['register 1', 'cls'\]: of these tokens, the output reads 'register 1' alone; expected the "
         r"name 'cls' for what it reads, such as prefix=\['cls', 'register 1'\]$": lambda: load_own(

@@ -10,9 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import vitviz
 from tests.support.comparison import closeness
-from tests.support.modules import HEADS, SIZE, WIDTH, Layer, OwnViT, explicit_weights, load_own
-from vitviz import ConfigError
+from tests.support.modules import HEADS, SIZE, WIDTH, Layer, OwnViT, explicit_weights, load_own, picture
+from vitviz import ConfigError, MethodError
 
 pytestmark = pytest.mark.slow
 
@@ -94,6 +95,9 @@ SPELLINGS: dict[str, Attend] = {
     ),
     "vmap": lambda q, k, v: torch.vmap(lambda a, b, c: scores(a, b).softmax(-1) @ c)(q, k, v),
     "a buffer": buffer,
+    "groups of heads": lambda q, k, v: F.scaled_dot_product_attention(
+        *(each.unflatten(1, (2, -1)) for each in (q, k, v)), scale=SCALE
+    ).flatten(1, 2),
 }
 
 
@@ -158,6 +162,24 @@ REFUSED: dict[str, tuple[Attend, str]] = {
 def test_a_refusal_names_the_layer(attend: Attend, message: str) -> None:
     with pytest.raises(ConfigError, match=f"^Spelled: {message}$"):
         load_own(Spelled(attend))
+
+
+def test_where_weights_are_rounded_to_zero_the_scores_tell_what_hidden_patches_leave_or_nothing_does() -> None:
+    first, hidden = torch.arange(25) == 1, list[bool]()
+
+    def attend(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        return scores(300 * queries, keys).masked_fill(first & bool(hidden), -math.inf).softmax(-1) @ values
+
+    module = Spelled(attend)
+    analysis = vitviz.analyze(picture(), load_own(module))
+    found = analysis.switched_off(patches=[(0, 0)])
+    hidden.append(True)
+    close(found, module(analysis.prepared.pixels)[0])
+    analysis = vitviz.analyze(
+        picture(), load_own(Spelled(lambda q, k, v: (scores(q, k) + 200 * first).softmax(-1) @ v))
+    )
+    with pytest.raises(MethodError, match=r"^call 0 of attention: the hidden patches have all of a token's attention"):
+        analysis.switched_off(patches=[(0, 0)])
 
 
 MASKS: dict[str, dict[str, torch.Tensor]] = {

@@ -243,10 +243,7 @@ REFUSALS: dict[str, tuple[Any, str]] = {
     "moving": (Moving, f"{MOVED}; expected the same tokens in every layer"),
     "sorting": (Sorting, f"{MOVED}; expected the same tokens in every layer"),
     "old CLS": (OldCls, REPLACED),
-    "without a head": (
-        Unseen,
-        "4 layers attend .*, with 4 heads of 8 features and 1 heads of 32 features; .*",
-    ),
+    "without a head": (Unseen, "4 layers attend .*, with 4 heads of 8 features and 1 heads of 32 features; .*"),
 }
 
 

@@ -91,8 +91,9 @@ def vector(name: str, result: torch.Tensor, output: Output) -> torch.Tensor:
     if output == "patches":
         raise MethodError(f"{name}: a watched module does not expose its final patch tokens")
     if not is_vector(result):
-        shape = f"an output of shape {tuple(result.shape)}"
-        raise MethodError(f"{name}: {shape}, no row of numbers for each image, can be no target")
+        raise MethodError(
+            f"{name}: an output of shape {tuple(result.shape)}, no row of numbers for each image, can be no target"
+        )
     return result
 
 
@@ -100,6 +101,7 @@ def _wanted(network: WatchedNetwork, verified: VerifiedModule, output: Output) -
     if output != "features" or not network.config.classes:
         return verified.replay.program.output
     if verified.replay.features is None:
-        reason = "its output is not that of a linear classifier, whose input would be its features"
-        raise MethodError(f"{network.name}: {reason}")
+        raise MethodError(
+            f"{network.name}: its output is not that of a linear classifier, whose input would be its features"
+        )
     return verified.replay.features

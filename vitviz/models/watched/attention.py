@@ -27,6 +27,8 @@ COPIES = (
     *("detach", "alias", "dropout", "native_dropout", "lift_fresh", "_reshape_alias"),
 )
 TRANSPOSES = ("transpose", "permute", "t")
+# The least weight whose logarithm is exact.
+MIN_WEIGHT = 1e-30
 # The most by which a weight may differ from the softmax of its scores, and a sum of weights from 1, in each type.
 ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 

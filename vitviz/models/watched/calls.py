@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from vitviz.attention.precision import precise
+from vitviz.errors.kinds import MethodError
+from vitviz.models.watched.attention import MIN_WEIGHT
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +79,19 @@ class AttentionCall:
         Args:
             head_mask: ``"head"``, factor of each head's output.
             key_bias: ``"key"``, added to the scores of each key.
+
+        Raises:
+            MethodError: hardly anything is left of the weights that were read, whose proportions are not exact.
         """
+        if key_bias is not None and self.bias is not None:
+            scores = precise(self.queries) @ precise(self.keys).mT * self.scale + self.bias
+            left = (scores + key_bias.to(scores)).logsumexp(-1) - scores.logsumexp(-1)
+            # What a hidden token reads does not matter.
+            if bool((left.where(key_bias > -math.inf, 0) < math.log(MIN_WEIGHT)).any()):
+                raise MethodError(
+                    f"call {self.number} of attention: the hidden patches have all of a token's attention, so that "
+                    "nothing tells where it would go; expected other patches, or fewer"
+                )
         output = self.output if key_bias is None else self.context(key_bias).to(self.output)
         return output if head_mask is None else output * head_mask.to(output).view(-1, 1, 1)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 import torch
@@ -17,6 +19,7 @@ from vitviz.models.watched.attention import (
     COPIES,
     FUSED,
     LINEAR,
+    MIN_WEIGHT,
     PRODUCTS,
     ROUNDING,
     TRANSPOSES,
@@ -39,8 +42,6 @@ PASSES = (*COPIES, *TRANSPOSES, *LINEAR, "bmm", "split", "select", "slice")
 MIN_KEYS = 4
 # The most by which a factor of scores may differ from a usual one that it is taken for, relative to it.
 SAME_SCALE = 1e-3
-# The least weight whose logarithm is exact.
-MIN_WEIGHT = 1e-30
 # The most operations that are searched for the product from which weights come.
 MAX_STEPS = 60
 
@@ -138,7 +139,8 @@ class AttentionFinder:
         lead, shape = weights.shape[:-2].numel(), None if source is None else self.steps[source].shape
         windows, rest = divmod(self._linear[1], weights.shape[-1])
         fits, leading = windows > 0 and not rest and lead % windows == 0, (shape or ())[:-2]
-        if math.prod(leading) != lead or len(leading) < 2:
+        # Heads may be in groups, of which each has keys of its own.
+        if math.prod(leading) != lead or len(leading) < 2 or windows in accumulate(leading[:-2], mul):
             return (windows, lead // windows) if fits and lead > 1 else (1, lead), False
         return leading, len(leading) == 3 and leading[0] * leading[1] != windows == leading[0] * leading[2]
 

@@ -101,8 +101,7 @@ def watched_features(
     layout = network.config.layout(*pixels.shape[-2:])
     reference = verified.replay.calls[verified.calls[layer]][0].tokens
     if reference is None:
-        name = network.name
-        raise MethodError(f"{name}: layer {layer}: no linear projection to queries, keys and values was found")
+        raise MethodError(f"{network.name}: layer {layer}: no linear projection to queries, keys and values was found")
     found: list[torch.Tensor] = []
 
     def hook(number: int, args: Any, kwargs: Any, result: Any, values: Any) -> Any:

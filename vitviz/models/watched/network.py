@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeAlias
 import torch
 from torch import nn
 
-from vitviz.attention.layout import TokenLayout
+from vitviz.attention.layout import TokenLayout, prefix_names
 from vitviz.attention.precision import Precision, type_of
 from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError, VitvizError
@@ -193,8 +193,10 @@ class WatchedNetwork:
             ConfigError: it takes the image's tokens in another order, or attends otherwise.
         """
         if change == ORDER:
-            reason = "this picture's tokens are taken in another order than those of noise, on which it was"
-            raise ConfigError(f"{self.name}: {reason} verified: no map could say where they are")
+            raise ConfigError(
+                f"{self.name}: this picture's tokens are taken in another order than those of noise, on which it was "
+                "verified, or by other choices, such as of experts: no map could say where they are"
+            )
         with self.running(image) as inputs:
             verified = self._verify(inputs)
         expected = self.config
@@ -353,7 +355,9 @@ class WatchedNetwork:
             raise ImageError(f"{name}: windows reach beyond an image of {size}, and not at its own size")
         elif not verified.is_padded and verified.extra != len(prefix):
             before = int(verified.places[0].index[-1]) + 1 - layout.patch_count
-            counts = f"{verified.extra} tokens that are no patches ({before} before them)"
-            names = f"prefix={list(prefix)} names {len(prefix)}"
-            raise ConfigError(f"{name}: {counts}, and {names}; expected a name for each, such as prefix=['cls']")
+            raise ConfigError(
+                f"{name}: {verified.extra} tokens that are no patches ({before} before them), and "
+                f"prefix={list(prefix)} names {len(prefix)}; expected a name for each, such as "
+                f"prefix={list(prefix_names(verified.extra))}"
+            )
         return verified

@@ -15,6 +15,7 @@ import torch
 
 from vitviz.attention.precision import precise
 from vitviz.models.watched.attention import (
+    MIN_WEIGHT,
     ROUNDING,
     Attention,
     Operands,
@@ -145,7 +146,9 @@ def _rest(queries: torch.Tensor, keys: torch.Tensor, scale: float, logarithm: to
     """
     product = precise(queries) @ precise(keys).mT * scale
     bias = logarithm - product
-    spread = bias.amax(-1) - bias.amin(-1)
+    # A weight this small has no exact logarithm, and needs no bias.
+    is_lost = product < product.amax(-1, keepdim=True) + math.log(MIN_WEIGHT)
+    spread = bias.masked_fill(is_lost, -math.inf).amax(-1) - bias.masked_fill(is_lost, math.inf).amin(-1)
     bound = ROUNDING.get(queries.dtype, 1e-5) * max(1.0, float(product.detach().abs().max()))
     if bool((spread <= bound).all()):
         return None

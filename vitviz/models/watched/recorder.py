@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import BaseTorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -45,6 +46,9 @@ class _Recorder(TorchDispatchMode):
         observe: receives each step with the values of its arguments and result.
     """
 
+    # Such as flex_attention: they come here as well, to be refused.
+    supports_higher_order_operators = True
+
     def __init__(self, pixels: torch.Tensor | None, observe: Observer | None) -> None:
         super().__init__()
         self.observe = observe
@@ -59,15 +63,20 @@ class _Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        names = [kind.__name__ for kind in types or () if kind.__name__ in UNSUPPORTED]
+        if isinstance(operator, HigherOrderOperator):
+            names = [operator.name()]
+        if names:
+            raise ConfigError(
+                f"it computes with {names[0]}, whose operations are not reported one by one; expected plain tensors, "
+                "and attention by torch.nn.functional.scaled_dot_product_attention"
+            )
         if torch.is_inference_mode_enabled():
             # There, torch reports an operation before it is taken apart.
             with self:
                 parts = operator.decompose(*args, **kwargs)
             if parts is not NotImplemented:
                 return parts
-        names = [kind.__name__ for kind in types if kind.__name__ in UNSUPPORTED] if types else ()
-        if names:
-            raise ConfigError(f"it computes with a {names[0]}, whose operations are not reported one by one")
         number, result = len(self.steps), self._record(operator, args, kwargs)
         items = enumerate(result) if isinstance(result, tuple | list) else ((-1, result),)
         for item, each in items:

@@ -76,5 +76,7 @@ def check_device(module: nn.Module, device: torch.device) -> None:
     """
     current = device_of(module)
     if device.type != current.type or (device.index is not None and device.index != current.index):
-        place = f"the module is on {choices([str(current)])} and stays there"
-        raise ConfigError(f"device {str(device)!r}: {place}; move it by module.to({str(device)!r}) and load it again")
+        raise ConfigError(
+            f"device {str(device)!r}: the module is on {choices([str(current)])} and stays there; move it by "
+            f"module.to({str(device)!r}) and load it again"
+        )

@@ -13,7 +13,6 @@ from vitviz.attention.memory import enough_memory
 from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.errors.messages import listing, quote, several
 from vitviz.models.config import ViTConfig
-from vitviz.models.layers import linear_from_convolution
 from vitviz.models.pooling import POOLINGS
 from vitviz.models.positions import rotary_periods
 from vitviz.models.vit import VisionTransformer
@@ -231,7 +230,8 @@ def _sources(checkpoint: MatchedCheckpoint, target: str) -> str:
 def _pixels_in_order(weight: torch.Tensor, config: ViTConfig) -> torch.Tensor:
     """The numbers of a patch as ``"... (channel height width)"``, from a convolution, a matrix or a norm."""
     if weight.ndim == 4:
-        return linear_from_convolution(weight)
+        # The kernel of a patch convolution is a linear map of the patch's numbers in the order channel, row, column.
+        return weight.flatten(1)
     order = "... (height width channel) -> ... (channel height width)"
     return rearrange(weight, order, height=config.patch_height, width=config.patch_width)
 
