@@ -197,16 +197,26 @@ def test_links_to_folders_are_followed_and_loops_end_and_are_named(photos: Path,
     (tmp_path / "set" / "all" / "one.png").symlink_to(photos / "a.png")
     (tmp_path / "set" / "all" / "loop").symlink_to("..")
     (photos / "inside" / "up").symlink_to(tmp_path)
+    (tmp_path / "set" / "results" / "parts").mkdir(parents=True)
+    for name in ("_run.json", "map.png"):
+        (tmp_path / "set" / "results" / name).touch()
     expected = ["all/one.png", "cat/c.png", "dog/c.png"]
     items = read_items(tmp_path / "set")
     assert [item.key for item in items] == expected
     assert [open_image(item.source).width for item in items] == [8, 10, 10]
     reason = "a link to a folder that leads to it"
-    assert items.left_out == [(name, reason) for name in ("all/loop", "cat/up", "dog/up")]
+    loops = [(name, reason) for name in ("all/loop", "cat/up", "dog/up")]
+    assert items.left_out == [*loops, ("results", "results of vitviz batch")]
     for pattern in ("set/**/*.png", "set/*"):
         items = read_items(tmp_path / pattern)
         assert sorted(item.key for item in items) == [f"{tmp_path}/set/{name}" for name in expected]
-    assert len(items.left_out) == 3
+    assert len(items.left_out) == 4
+
+
+def test_a_picture_is_a_source_and_the_signs_of_patterns_are_letters_in_names(photos: Path) -> None:
+    (photos / "a.png").rename((photos / "inside").rename(photos / "[x]") / "[a].png")
+    assert [item.key for item in read_items(photos / "[x]" / "[a].png")] == [f"{photos}/[x]/[a].png"]
+    assert len(list(read_items(photos / "[x]" / "*.png"))) == len(list(read_items(photos / "[[]x]" / "*.png"))) == 2
 
 
 def test_a_folder_that_cannot_be_read_is_named(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,10 +339,7 @@ def test_replaced_members_of_a_zip_archive_count_once(photos: Path, tmp_path: Pa
             file.write(contents[2])
         archive.writestr("__MACOSX/cat/._1.png", b"of a file manager")
     items = read_items(tmp_path / "a.zip")
-    assert {item.key: open_image(item.source).width for item in items} == {
-        "cat/1.png": 9,
-        "../big.png": 10,
-    }
+    assert {item.key: open_image(item.source).width for item in items} == {"cat/1.png": 9, "../big.png": 10}
     assert items.left_out == [("__MACOSX/cat/._1.png", HIDDEN)]
 
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitviz.datasets.arrow import arrow
-from vitviz.datasets.output import REQUEST_FILE
 from vitviz.datasets.readers import Item, picture_in
 from vitviz.datasets.request import BatchRequest
 from vitviz.datasets.rows import blank_result, schema
@@ -27,6 +26,7 @@ from vitviz.errors.arguments import instance, integer
 from vitviz.errors.extras import optional
 from vitviz.errors.kinds import ConfigError, DataError, VitvizError
 from vitviz.images.sources import COLUMN
+from vitviz.system.paths import REQUEST_FILE
 
 if TYPE_CHECKING:
     import ray.data

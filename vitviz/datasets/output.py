@@ -14,6 +14,7 @@ from vitviz.datasets.arrow import arrow
 from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import listing
 from vitviz.system.atomic import atomic_write
+from vitviz.system.paths import PARTS_FOLDER, REQUEST_FILE
 
 try:
     import fcntl
@@ -21,8 +22,7 @@ try:
 except ImportError:
     fcntl = None  # type: ignore[assignment]
 
-# Readers of Parquet pass over names with a mark in front, so that they take the folder for one table.
-REQUEST_FILE, PARTS_FOLDER, LOCK_FILE = "_run.json", "parts", ".lock"
+LOCK_FILE = ".lock"
 ROWS_AT_A_TIME = 64
 COMPRESSION = "zstd"
 

@@ -21,6 +21,7 @@ from vitviz.errors.arguments import named_arguments
 from vitviz.errors.kinds import DataError
 from vitviz.errors.messages import choices, utf8
 from vitviz.images.kinds import (
+    FILE_SUFFIXES,
     HIDDEN,
     NO_PICTURE,
     START_BYTES,
@@ -112,8 +113,9 @@ def read_items(source: str | os.PathLike[str], column: str = COLUMN) -> Items:
     """The pictures of a source, in an order that is the same every time.
 
     Args:
-        source: a folder, which is searched at every depth; a pattern such as ``"photos/*.jpg"``; a text file with a
-            path on every line; a tar or ZIP archive; a Parquet file or folder; or a data set of the Hugging Face hub.
+        source: a folder, which is searched at every depth, but for results of a batch; a picture; a pattern such as
+            ``"photos/*.jpg"``; a text file with a path on every line; a tar or ZIP archive; a Parquet file or folder;
+            or a data set of the Hugging Face hub.
         column: the column with the pictures of a Parquet file or data set: their bytes, or ``bytes`` and ``path``.
 
     Raises:
@@ -147,6 +149,9 @@ def _folder_items(source: str, column: str) -> Iterator[Item | LeftOut]:
 
 
 def _pattern_items(source: str, column: str) -> Iterator[Item | LeftOut]:
+    # The signs of a pattern in the name of a folder or file that exists are letters.
+    there = str(next(each for each in (Path(source), *Path(source).parents) if os.path.exists(each)))
+    source = source.replace(there, glob.escape(there), 1) if source.startswith(there) else source
     head, stars, tail = (f"{source}/*" if source.endswith("**") else source).partition("**/")
     if stars and "**" not in tail:
         # Not glob, which follows links that lead to each other for ages.
@@ -291,5 +296,9 @@ READERS = (
     Reader("a folder with pictures", lambda source: Path(source).is_dir(), _folder_items),
     Reader("a tar or ZIP archive", _is_file(*TAR_SUFFIXES, ZIP_SUFFIX), _archive_items, streams=True),
     Reader("a text file (.txt) with a path on every line", _is_file(LIST_SUFFIX), _list_items),
-    Reader("a pattern such as 'photos/*.jpg'", lambda source: any(sign in source for sign in "*?["), _pattern_items),
+    Reader(
+        "a pattern such as 'photos/*.jpg', or a picture",
+        lambda source: glob.escape(source) != source or _is_file(*FILE_SUFFIXES)(source),
+        _pattern_items,
+    ),
 )

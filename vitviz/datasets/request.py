@@ -144,18 +144,16 @@ class BatchRequest:
                 raise ConfigError(
                     f"masks: {missing(self.masks, '; expected one with a mask of each picture', 'folder')}"
                 )
-        for map_request in self.maps:
-            refusal = METHODS[map_request.method].refusal(config)
-            if refusal is not None:
-                raise MethodError(f"{map_request.method}: {refusal}")
-            if map_request.parameters.get("signed") and (self.masks or self.box):
-                raise MethodError(f"{map_request.name}: {NO_SHARE_OF_SIGNED}")
-        for name in self.probes:
-            record = PROBES[word("probe", name, PROBES)]
-            refusal = record.refusal(config)
-            if refusal is not None:
+        probes = {name: PROBES[word("probe", name, PROBES)] for name in self.probes}
+        records: dict[str, Any] = {each.method: METHODS[each.method] for each in self.maps}
+        for name, record in (records | probes).items():
+            if (refusal := record.refusal(config)) is not None:
                 raise MethodError(f"{name}: {refusal}")
-            if record.requires == "model":
+        for each in self.maps:
+            if each.parameters.get("signed") and self.has_regions:
+                raise MethodError(f"{each.name}: {NO_SHARE_OF_SIGNED}")
+        for name, probe in probes.items():
+            if probe.requires == "model":
                 raise MethodError(f"{name}: it is of the model, the same for every picture; see vitviz probe")
 
     def encoder(self, max_bytes: int = MAX_BYTES) -> Encoder:

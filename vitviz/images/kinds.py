@@ -10,6 +10,7 @@ from pathlib import Path
 from PIL import AvifImagePlugin
 
 from vitviz.errors.messages import legible, several
+from vitviz.system.paths import REQUEST_FILE
 
 HAS_AVIF = AvifImagePlugin.SUPPORTED
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "PPM", *(["AVIF"] if HAS_AVIF else []))
@@ -130,6 +131,7 @@ def why_left_out(path: Path) -> str:
         # Other files with the ending of a picture are not left out.
         HIDDEN: os.path.isfile(path) and path.suffix.lower() in FILE_SUFFIXES,
         NO_PICTURE: os.path.isfile(path),
+        "results of vitviz batch": os.path.isfile(path / REQUEST_FILE),
         "a link to a folder that leads to it": os.path.isdir(path) and os.access(path, os.R_OK | os.X_OK),
         "a folder that cannot be read": os.path.isdir(path),
         "a link to nothing": path.is_symlink(),

@@ -12,6 +12,9 @@ from vitviz.errors.messages import did_you_mean, legible, quote
 
 # Files of a folder that are compared with the name of one that is missing.
 MAX_COMPARED = 10_000
+# In the folder of a batch's results: its request, whose name has a mark in front so that readers of Parquet pass over
+# it and take the folder for one table, and the rows.
+REQUEST_FILE, PARTS_FOLDER = "_run.json", "parts"
 # How similar the name of another file must be to be suggested, in [0, 1].
 SIMILARITY = 0.8
 
@@ -27,7 +30,7 @@ def files_in(folder: Path, above: frozenset[str] | None = None) -> Iterator[Path
     Args:
         folder: its path.
         above: the real paths of the folders that lead to it. A link to one of them would never end, so it is not
-            searched, nor is a folder that cannot be read.
+            searched, nor is a folder that cannot be read, nor one with the results of a batch.
     """
     real = os.path.realpath(folder)
     above = frozenset(map(str, Path(real).parents)) if above is None else above
@@ -35,9 +38,10 @@ def files_in(folder: Path, above: frozenset[str] | None = None) -> Iterator[Path
         paths = None if real in above else list(folder.iterdir())
     except OSError:
         paths = None
-    if paths is None:
+    if paths is None or {REQUEST_FILE, PARTS_FOLDER} <= {each.name for each in paths}:
         yield folder
-    for path in paths or ():
+        return
+    for path in paths:
         yield from files_in(path, above | {real}) if os.path.isdir(path) else [path]
 
 
