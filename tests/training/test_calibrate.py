@@ -9,13 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from vitviz.training.calibrate import (
-    MAX_TEMPERATURE,
-    MIN_TEMPERATURE,
-    calibrate,
-    calibration_error,
-    temperature,
-)
+from vitviz.training.calibrate import MAX_TEMPERATURE, MIN_TEMPERATURE, calibrate, calibration_error, temperature
 
 pytestmark = pytest.mark.slow
 

@@ -78,7 +78,8 @@ def find_images(
     if sentence := left_out([(path.relative_to(folder).as_posix(), why_left_out(path)) for path in others]):
         report(sentence)
     if len(paths) < count or count < 2:
-        raise DataError(f"{folder}: {len(paths)} images in it; expected at least {max(2, count)}")
+        fewer = f", or count={len(paths)}" * (1 < len(paths) < count)
+        raise DataError(f"{folder}: {len(paths)} images in it; expected at least {max(2, count)}{fewer}")
     sample = torch.randperm(len(paths), generator=torch.Generator().manual_seed(seed))[:count]
     return [paths[index] for index in sorted(sample.tolist())]
 

@@ -20,6 +20,7 @@ from vitviz.images.colours import ColorProfile
 from vitviz.images.kinds import is_hidden, left_out, picture_files, why_left_out
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Preprocessing
+from vitviz.progress import progress_bar
 from vitviz.system.paths import files_in
 from vitviz.training.augment import mix_batch, views
 from vitviz.training.config import TrainingConfig
@@ -142,7 +143,7 @@ def read_pictures(
         images[index] = rearrange(torch.from_numpy(values), "height width ... -> (...) height width")
 
     with ThreadPoolExecutor() as pool:
-        for _ in tqdm(pool.map(read_into, range(len(paths))), f"reading {folder.name}", len(paths), leave=False):
+        for _ in progress_bar(f"reading {folder.name}", pool.map(read_into, range(len(paths))), len(paths)):
             pass
     return images
 

@@ -215,7 +215,10 @@ def _new_run(images: Path, output: Path, config: TrainingConfig, snapshots: int)
     if alone:
         raise DataError(f"{images}: {'; '.join(alone)}; expected the same classes in train and test")
     if len(data) < config.batch_size:
-        raise DataError(f"{images}: {len(data)} training images are less than one batch of {config.batch_size}")
+        raise DataError(
+            f"{images}: {len(data)} training images are less than one batch of {config.batch_size}; expected more, or "
+            f"batch_size={len(data)}"
+        )
     if not 0 <= snapshots <= MAX_SNAPSHOTS:
         raise ConfigError(f"snapshots = {snapshots}: expected a number from 0 to {MAX_SNAPSHOTS}")
 
