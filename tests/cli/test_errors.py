@@ -35,6 +35,8 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     ),
     "a page over its image": (["explore", "{photo}", "-o", "{photo}"], ": the input itself; expected another file"),
     "numbers over their image": (["probe", "{photo}", "-o", "{photo}"], ": the input itself; expected another file"),
+    "numbers that are called a picture": (["probe", "{photo}", "-o", "n.png"], "expected a name that ends with '.npz'"),
+    "heads that are called a table": (["describe-heads", "{folder}", "-o", "h.csv"], "name that ends with '.json'"),
     "no such folder": (
         ["attention", "{photo}", "-o", "gone/map.png"],
         "gone/map.png: cannot be written (no folder gone)",

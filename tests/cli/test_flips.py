@@ -24,7 +24,9 @@ def test_the_command_prints_what_the_library_finds(
     assert capsys.readouterr().out == f"{flip}\n"
     with Image.open(tmp_path / "maps/coffee.flip.png") as picture:
         assert picture.width >= flip.heatmap.image.width
-    assert main(["flip", str(PICTURE), "--json", "--to", "padlock", "--margin", "0.05"]) == 0
+    output = str(tmp_path / "flip.png")
+    assert main(["flip", str(PICTURE), "--json", "--to", "padlock", "--margin", "0.05", "-o", output, "--quiet"]) == 0
+    assert (tmp_path / "flip.png").is_file()
     found = json.loads(capsys.readouterr().out)
     assert found["after"]["label"] == "padlock"
     assert (found["before"]["label"], found["random_count"]) == ("soup", None)

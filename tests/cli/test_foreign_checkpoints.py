@@ -9,14 +9,7 @@ import pytest
 import torch
 
 from tests.support.checkpoints import timm_state
-from tests.support.commands import (
-    DINO,
-    TIMM,
-    Capture,
-    as_options,
-    write_dino,
-    write_timm,
-)
+from tests.support.commands import DINO, TIMM, Capture, as_options, write_dino, write_timm
 from tests.support.package_checkpoints import write
 from tests.support.reading import read_any as read
 from vitviz.cli.command import main

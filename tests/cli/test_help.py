@@ -86,15 +86,7 @@ def test_the_examples_in_the_help_of_map_are_legal(command: str) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [
-        *map(command_of, METHODS),
-        "inspect",
-        "app",
-        "evaluate",
-        "evaluate-attention",
-        "check-methods",
-        "describe-heads",
-    ],
+    [*map(command_of, METHODS), "inspect", "app", "evaluate", "evaluate-attention", "check-methods", "describe-heads"],
 )
 def test_every_command_that_opens_a_checkpoint_takes_any(command: str) -> None:
     actions = {(action.option_strings or [action.dest])[0]: action for action in parsers()[command]._actions}

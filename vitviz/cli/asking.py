@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from io import BytesIO
 from pathlib import Path
 
-from PIL import Image
-
-from vitviz.cli.output import check_output, note, print_json, show
+from vitviz.cli.output import note, print_json, show
+from vitviz.cli.pictures import check_picture, source_of, write_figure
 from vitviz.errors.arguments import integer
 from vitviz.errors.extras import optional
 from vitviz.errors.kinds import ConfigError, MethodError
@@ -15,9 +13,7 @@ from vitviz.errors.number_text import percent
 from vitviz.language import ask
 from vitviz.language.notebook import one_scale
 from vitviz.models.watched.outputs import module_errors
-from vitviz.visualization.captioned import png
 from vitviz.visualization.panels import MAX_PANELS, figure
-from vitviz.visualization.saving import save_as
 from vitviz.weights.language_model import LanguageModel
 from vitviz.weights.load import load
 
@@ -43,13 +39,12 @@ def run(
         ConfigError: the model cannot be opened or watched.
         MethodError: the map does not apply to it.
     """
-    if output is not None:
-        check_output(output, image)
+    check_picture(output, image)
     place = {name: number for name, number in (("layer", layer), ("head", head)) if number is not None}
     if place and map != "attention":
         raise MethodError(f"--{next(iter(place))}: of --map attention alone; {map} is that of all layers and heads")
     limit = integer("tokens", tokens, 1, MethodError)
-    answer = ask(image, question, _opened(model, device, precision), text=text, max_new_tokens=limit)
+    answer = ask(source_of(image), question, _opened(model, device, precision), text=text, max_new_tokens=limit)
     words = answer.words[: None if json else MAX_PANELS]
     # What is hidden for the last word serves all words before it.
     maps = [getattr(answer, map)(word, **place) for word in reversed(words)][::-1] if output is not None or json else []
@@ -75,7 +70,7 @@ def run(
         maps, names = maps[:MAX_PANELS], [f"{word.text} ({percent(word.probability)})" for word in words[:MAX_PANELS]]
         part = f": {len(names)} of {len(answer.words)} words" if len(names) < len(answer.words) else ""
         panels = figure(maps, one_scale(maps), names=names, title=f"{question}\n{answer.text}{part}")
-        save_as(output, lambda: Image.open(BytesIO(png(panels))).convert("RGB"), lambda: panels)
+        write_figure(output, panels)
         note(f"written to {output}{part}")
 
 

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from io import BytesIO
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-from PIL import Image
 
 from vitviz.attention.layout import Query
 from vitviz.cli.checkpoints import load_with_bar
 from vitviz.cli.output import check_output, note, reporting, show
-from vitviz.cli.pictures import analysis_of, find_pictures, take_settings
+from vitviz.cli.pictures import (
+    analysis_of,
+    check_picture,
+    find_pictures,
+    take_settings,
+    write_figure,
+    write_picture,
+)
 from vitviz.errors.kinds import ConfigError
 from vitviz.features import Kind, components
 from vitviz.video.clips import CLIP_SUFFIXES
 from vitviz.video.components import film_components
 from vitviz.video.writing import CONTAINERS
-from vitviz.visualization.captioned import png
 from vitviz.visualization.heatmaps import Style
 from vitviz.visualization.panels import figure
-from vitviz.visualization.saving import check_ending, save_as
 
 
 def run(
@@ -41,14 +44,12 @@ def run(
         ConfigError: a token is given for a clip or for the foreground, or the output cannot be written.
     """
     pictures, settings = find_pictures(images), take_settings(options)
-    is_clip = len(images) == 1 and Path(images[0]).suffix.lower() in CLIP_SUFFIXES
-    output = output or Path("components.mp4" if is_clip else "components.png")
-    is_film = is_clip and output.suffix.lower() in CONTAINERS
+    output = output or Path(f"components.{'mp4' if Path(images[0]).suffix.lower() in CLIP_SUFFIXES else 'png'}")
+    is_film = len(images) == 1 and output.suffix.lower() in CONTAINERS
     if query is not None and (is_film or foreground):
         raise ConfigError("--query: expected images, and no --foreground, which is of components")
-    check_output(output, images[0])
-    if not is_film:
-        check_ending(output)
+    for each in images:
+        (check_output if is_film else check_picture)(output, each)
     look: dict[str, Any] = {"opacity": opacity, "smooth": not squares}
     model = load_with_bar(**options)
     if is_film:
@@ -71,14 +72,14 @@ def run(
             note("dim parts of pictures are outside of the model's input; --fit native has all of them in it")
         if query is None:
             colours = components(analyses, layer, of=of, foreground=foreground)
-            colours.save(output, **look)
+            write_picture(output, partial(colours.overlay, **look), partial(colours.save, **look))
             description = colours.description
         else:
             maps = [analyses[0].similarity(query, each, layer, of) for each in analyses]
             # Marked is what is most like the token: a patch itself, in its own picture.
             marks = [each.token_map.strongest for each in maps]
             panels = figure(maps, Style(**look, fade=True, drain=True), marks=marks)
-            save_as(output, lambda: Image.open(BytesIO(png(panels))).convert("RGB"), lambda: panels)
+            write_figure(output, panels)
             description = maps[-1].description
     show(description)
     note(f"written to {output}")

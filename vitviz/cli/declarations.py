@@ -106,9 +106,7 @@ def commands() -> list[Command]:
                 default=0.1,
                 help="by how much its probability must be above the others' (default: %(default)s)",
             ),
-            option(
-                "-o", "--output", type="path", default=None, help="folder for a picture of the squares of each image"
-            ),
+            option("-o", "--output", type="file", default=None, help="picture of the squares; a folder for several"),
             json_of("the squares"),
             *ANALYSIS,
         ),

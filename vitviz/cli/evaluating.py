@@ -59,14 +59,13 @@ def run(
     data = data.with_labels(model.labels)
     if preprocessing.fit == "native":
         print("pictures are squashed to one shape, where the model's own fit is 'native'")
-    labels = None if labels is None else [model.labels[class_of(label, model.labels, "class")] for label in labels]
+    together = [model.labels[class_of(label, model.labels, "class")] for label in labels or ()]
     accuracy = accuracy_of(logits_of(network, preprocessing, data.images, network.device), data)
-    joint = None if labels is None else (*accuracy.of(labels), accuracy.interval(*labels))
     for label, class_accuracy in accuracy.per_class.items():
         print(f"{label:>16}  {class_accuracy:.1%}  {_interval(accuracy.interval(label))}")
-    if joint is not None and labels is not None:
-        share, count, ends = joint
-        print(f"{', '.join(labels)} together: top-1 accuracy {share:.2%} {_interval(ends)} of {count:,} images")
+    if together:
+        (share, count), ends = accuracy.of(together), accuracy.interval(*together)
+        print(f"{', '.join(together)} together: top-1 accuracy {share:.2%} {_interval(ends)} of {count:,} images")
     top5 = f"top-5 {accuracy.top5:.2%}, " if len(model.labels) > 5 else ""
     print(
         f"top-1 accuracy {accuracy.top1:.2%} {_interval(accuracy.interval())} of {accuracy.images:,} images, {top5}"

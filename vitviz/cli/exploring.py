@@ -17,7 +17,7 @@ def run(image: str | None, output: Path | None, link: str, with_model: bool, **o
         raise ConfigError("IMAGE: none given; expected one, or --with-model for a page that asks for pictures")
     picture = None if image is None else find_picture(image)
     output = output or (picture.result(None, ".html") if picture else Path(f"{Path(options['checkpoint']).stem}.html"))
-    check_output(output, image or "")
+    check_output(output, image or "", ".html", ".htm")
     settings = take_settings(options)
     if picture is None or with_model:
         return _write_with_model(picture, output, settings | {"link": link or None}, options)

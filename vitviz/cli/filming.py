@@ -8,7 +8,7 @@ from typing import Any
 
 from vitviz.attribution.methods import MethodName
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.output import note, reporting, spelled
+from vitviz.cli.output import check_output, note, reporting, spelled
 from vitviz.images.preprocessing import Fit
 from vitviz.video.clips import open_video
 from vitviz.video.film import film
@@ -44,6 +44,7 @@ def run(
     style = Style(colormap, opacity, smooth, grid, scale=scale, percentiles=(low, high))
     # Check the paths before the model is loaded.
     container_of(output)
+    check_output(numbers, source, ".npz")
     with open_video(source):
         pass
     model = load_with_bar(**load_options)

@@ -13,9 +13,8 @@ from vitviz.attention.precision import Precision
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import MethodName
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.output import STANDARD, check_output, is_stream, make_folder, note, reporting, write_whole
-from vitviz.cli.pictures import Picture, analysis_of, for_each, is_one, take_settings
-from vitviz.cli.predicting import best_classes
+from vitviz.cli.output import STANDARD, note, reporting
+from vitviz.cli.pictures import Picture, analysis_of, check_picture, for_each, is_one, take_settings, write_picture
 from vitviz.cli.targets import take_target, target_of
 from vitviz.errors.kinds import ConfigError
 from vitviz.visualization.colormaps import ColormapName
@@ -47,7 +46,7 @@ def run(
     given = take_target(parameters) if METHODS[method].class_specific else None
     settings = take_settings(parameters)
     # Check the paths before the model is loaded.
-    path_of = _paths(images, output, f".{method}.png", json)
+    path_of = result_paths(images, output, f".{method}.png", json)
     model = load_with_bar(checkpoint, family, overrides, device, precision)
     mark = parameters.get("query")
 
@@ -56,18 +55,17 @@ def run(
         analysis = analysis_of(picture, model, **settings)
         target = {} if given is None else {"target": target_of(given, analysis, **settings)}
         heatmap = _map_of(analysis, method, **parameters, **target)
-        if path is not None:
-            _write(heatmap, path, style, mark if isinstance(mark, tuple) else None)
         if not json:
             note(heatmap.caption(style))
-        if path is not None and str(path) != STANDARD:
-            note(f"written to {path}")
+        write_map(heatmap, path, style, mark if isinstance(mark, tuple) else None)
         return _record(analysis, method, heatmap) if json else None
 
     return for_each(images, work, json)
 
 
-def _paths(images: Sequence[str], output: str | None, suffix: str, json: bool) -> Callable[[Picture], Path | None]:
+def result_paths(
+    images: Sequence[str], output: str | None, suffix: str, json: bool
+) -> Callable[[Picture], Path | None]:
     """The function from a picture to the path of its result, which is None if there is none.
 
     Raises:
@@ -76,20 +74,15 @@ def _paths(images: Sequence[str], output: str | None, suffix: str, json: bool) -
     if output is None:
         return lambda picture: None if json else picture.result(None, suffix)
     folder = Path(output)
-    if is_one(images) and not folder.is_dir() and not output.endswith(os.sep):
-        check_output(folder, images[0])
-        if output == STANDARD and json:
-            raise ConfigError("-o - and --json both write to the standard output; expected one of them")
-        return lambda picture: folder
-    if output == STANDARD or (not folder.is_dir() and (folder.suffix or folder.exists())):
+    is_file = output == STANDARD or folder.suffix or folder.exists()
+    if folder.is_dir() or output.endswith(os.sep) or not is_file:
+        return lambda picture: picture.result(folder, suffix)
+    if not is_one(images):
         raise ConfigError(f"{output}: one file for several pictures; expected a folder, such as -o maps")
-
-    def in_folder(picture: Picture) -> Path:
-        path = picture.result(folder, suffix)
-        make_folder(path.parent)
-        return path
-
-    return in_folder
+    check_picture(folder, images[0], numbers=True)
+    if output == STANDARD and json:
+        raise ConfigError("-o - and --json both write to the standard output; expected one of them")
+    return lambda picture: folder
 
 
 def _map_of(analysis: Analysis, method: MethodName, **parameters: Any) -> Heatmap:
@@ -99,16 +92,19 @@ def _map_of(analysis: Analysis, method: MethodName, **parameters: Any) -> Heatma
         return analysis.map(method, report=report, **parameters)
 
 
-def _write(heatmap: Heatmap, path: Path, style: Style, mark: tuple[int, int] | None) -> None:
-    if is_stream(path):
-        write_whole(path, partial(heatmap.overlay(style, mark).save, format="PNG"))
-    else:
-        heatmap.save(path, style, mark=mark)
+def write_map(heatmap: Heatmap, path: Path | None, style: Style, mark: tuple[int, int] | None = None) -> None:
+    """Write a map, if there is a path for it, into a file, or as PNG into a stream."""
+    if path is None:
+        return
+    write_picture(path, partial(heatmap.overlay, style, mark), partial(heatmap.save, style=style, mark=mark))
+    if str(path) != STANDARD:
+        note(f"written to {path}")
 
 
 def _record(analysis: Analysis, method: str, heatmap: Heatmap) -> dict[str, Any]:
     """What ``--json`` prints of a map; the names are those of the app's API."""
     token_map, geometry = heatmap.token_map, heatmap.geometry
+    predictions = analysis.predictions() if analysis.model.gives_probabilities else []
     return {
         "model": analysis.model.name,
         "size": [geometry.image_width, geometry.image_height],
@@ -120,5 +116,5 @@ def _record(analysis: Analysis, method: str, heatmap: Heatmap) -> dict[str, Any]
         "prefix": token_map.prefix,
         "range": token_map.range,
         "domain": token_map.domain,
-        "predictions": best_classes(analysis),
+        "predictions": [vars(each) for each in predictions],
     }

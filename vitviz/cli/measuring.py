@@ -9,7 +9,7 @@ from typing import Any
 
 from vitviz.attribution.methods import MethodName
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.output import bar, print_error, show, write_whole
+from vitviz.cli.output import bar, check_output, print_error, show, write_whole
 from vitviz.weights import Model
 
 
@@ -23,7 +23,9 @@ def run_evaluate_methods(
 ) -> None:
     from vitviz.evaluation.method_table import areas, table
 
-    model, paths, method_areas = _measured(images, count, areas, load_options, methods=methods, resolution=resolution)
+    model, paths, method_areas = _measured(
+        images, count, output, areas, load_options, methods=methods, resolution=resolution
+    )
     _write(output, model, images, paths, resolution=resolution, areas=method_areas)
     show(table(method_areas))
 
@@ -40,7 +42,7 @@ def run_check_methods(
     from vitviz.evaluation.randomization import INTERPRETATION, steps
 
     model, paths, correlations = _measured(
-        images, count, cascades, load_options, methods=methods, resolution=resolution
+        images, count, output, cascades, load_options, methods=methods, resolution=resolution
     )
     _write(
         output,
@@ -60,7 +62,8 @@ def run_describe_heads(
     from vitviz.evaluation.head_picture import heads_picture
     from vitviz.evaluation.head_table import head_tables, measure_heads_over
 
-    model, paths, heads = _measured(images, count, measure_heads_over, load_options, resolution=resolution)
+    check_output(picture, "", ".png", ".svg", ".pdf")
+    model, paths, heads = _measured(images, count, output, measure_heads_over, load_options, resolution=resolution)
     _write(output, model, images, paths, resolution=resolution, heads=heads)
     if picture is not None:
         write_whole(picture, partial(heads_picture(heads).savefig, format=picture.suffix[1:] or "png"))
@@ -72,18 +75,32 @@ def run_evaluate_attention(
 ) -> None:
     from vitviz.evaluation.objects import attention_on_objects
 
-    model, paths, result = _measured(images, count, attention_on_objects, load_options, resolution=resolution)
-    values = {"areas": result.areas, "heads": result.heads, "rollout": result.rollout}
-    _write(output, model, images, result.paths, resolution=resolution, **values)
+    model, paths, result = _measured(images, count, output, attention_on_objects, load_options, resolution=resolution)
+    _write(
+        output,
+        model,
+        images,
+        result.paths,
+        resolution=resolution,
+        areas=result.areas,
+        heads=result.heads,
+        rollout=result.rollout,
+    )
     show(f"{len(result.paths)} of {len(paths)} images show one object against a plain background.\n\n{result.table()}")
 
 
 def _measured(
-    images: Path, count: int, measure: Callable[..., Any], load_options: dict[str, Any], **options: Any
+    images: Path,
+    count: int,
+    output: Path | None,
+    measure: Callable[..., Any],
+    load_options: dict[str, Any],
+    **options: Any,
 ) -> tuple[Model, list[Path], Any]:
     """The model, some images of a folder, and what a function measures of them by its options, with a bar."""
     from vitviz.evaluation.method_table import find_images
 
+    check_output(output, "", ".json")
     # The standard output is the table.
     paths = find_images(images, count, report=lambda sentence: print_error(f"{images}: {sentence}"))
     model = load_with_bar(**load_options)

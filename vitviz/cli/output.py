@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from vitviz.errors.kinds import ConfigError
+from vitviz.errors.messages import choices
 from vitviz.system.atomic import atomic_write
 from vitviz.system.jsonable import jsonable
 
@@ -110,7 +111,7 @@ def print_error(text: str) -> None:
     """Print an error, as one line."""
     # Nobody may be there to read it.
     with suppress(OSError):
-        print(f"vitviz: {text}", file=sys.stderr)
+        print(f"vitviz: {text}".replace("\n", " "), file=sys.stderr)
 
 
 def show(text: str) -> None:
@@ -160,12 +161,16 @@ def is_stream(path: Path) -> bool:
     return str(path) == STANDARD or (not path.suffix and path.exists() and not path.is_file())
 
 
-def check_output(output: Path, source: str) -> None:
-    """Check that an output is not the source file, and that its folder exists.
+def check_output(output: Path | None, source: str | os.PathLike[str] = "", *endings: str) -> None:
+    """Check that an output, if there is one, is not the source file, that its folder exists, and that its name ends so.
+
+    A name without an ending, which a pipe may have, has no wrong one.
 
     Raises:
-        ConfigError: both are the same file, or there is no such folder.
+        ConfigError: both are the same file, there is no such folder, or the ending is that of another format.
     """
+    if output is None:
+        return
     if str(output) == STANDARD:
         if sys.stdout.isatty():
             raise ConfigError("-: a terminal cannot show a file; expected a pipe or a file, such as -o - > map.png")
@@ -173,6 +178,8 @@ def check_output(output: Path, source: str) -> None:
         raise ConfigError(f"{output}: the input itself; expected another file to write")
     elif not output.parent.is_dir():
         raise ConfigError(f"{output}: cannot be written (no folder {output.parent})")
+    elif endings and output.suffix.lower() not in ("", *endings):
+        raise ConfigError(f"{output}: cannot be written: expected a name that ends with {choices(endings)}")
 
 
 def make_folder(folder: Path) -> None:

@@ -32,11 +32,7 @@ def parse(words: Sequence[str]) -> tuple[Command, dict[str, Any]]:
     Raises:
         SystemExit: help or the version is wanted, or the words are no command.
     """
-    if not words:
-        whole, _ = build()
-        whole.print_help()
-        whole.exit(0)
-    name, *rest = words
+    name, *rest = words or ["--help"]
     commands = {command.name: command for command in stored()}
     # The parsers of all commands take longer than most of what is parsed.
     whole, parsers = build([commands[name]] if name in commands else stored())
@@ -52,13 +48,16 @@ def parse(words: Sequence[str]) -> tuple[Command, dict[str, Any]]:
     unknown = [word for word in others if word.startswith("-") and word != "-"]
     if unknown:
         flag = unknown[0].partition("=")[0]
-        more = f"; vitviz {command.name} --help lists all"
-        parsers[command.name].error(f"no option {flag}{did_you_mean(flag, command.options.values()) or more}")
+        more = did_you_mean(flag, command.options.values()) or f"; vitviz {command.name} --help lists all"
+        parsers[command.name].error(f"no option {flag}{more}")
     # argparse takes pictures before the first option alone.
     if others and "images" in options and isinstance(options["images"], list):
         options["images"] += others
     elif others:
-        parsers[command.name].error(f"{others[0]!r} is one argument too many; expected {parsers[command.name].usage}")
+        parsers[command.name].error(
+            f"{others[0]!r} is one argument too many; expected {parsers[command.name].usage}"
+            + ", and a pattern such as 'photos/*.jpg' in quotes" * ("source" in options)
+        )
     return command, options
 
 

@@ -8,17 +8,35 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from PIL import Image
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.encoder import analyze
-from vitviz.cli.output import STANDARD, note, print_error, print_json, spelled
+from vitviz.cli.output import (
+    STANDARD,
+    check_output,
+    is_stream,
+    make_folder,
+    note,
+    print_error,
+    print_json,
+    spelled,
+    write_whole,
+)
 from vitviz.errors.kinds import ConfigError, DataError, ImageError, VitvizError
 from vitviz.errors.messages import legible
 from vitviz.images.kinds import FILE_SUFFIXES, left_out, picture_files, why_left_out
 from vitviz.system.paths import files_in
+from vitviz.visualization.captioned import png
+from vitviz.visualization.saving import check_ending, save_as
 from vitviz.weights import Model
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 STDIN = "stdin"
 SOME_FAILED = 1
@@ -42,11 +60,16 @@ class Picture:
         return STDIN if self.path == STANDARD else Path(self.path).name
 
     def result(self, folder: Path | None, suffix: str) -> Path:
-        """The path of a result, by default in the working folder.
+        """The path of a result, by default in the working folder, whose own folder is made.
 
         The picture's own folder may be read-only, or somebody else's.
+
+        Raises:
+            ConfigError: the folder cannot be made.
         """
-        return (folder or Path()) / (self.stem + suffix)
+        path = (folder or Path()) / (self.stem + suffix)
+        make_folder(path.parent)
+        return path
 
 
 def is_one(paths: Sequence[str]) -> bool:
@@ -98,8 +121,9 @@ def _pictures_in(folder: Path) -> list[Path]:
     pictures, others = picture_files(files_in(folder), folder)
     found = left_out([(str(other.relative_to(folder)), why_left_out(other)) for other in others])
     if not pictures:
-        found = found or "no file"
-        raise DataError(f"{folder}: no picture in it: {found}; expected files such as .jpg or .png, at any depth")
+        raise DataError(
+            f"{folder}: no picture in it: {found or 'no file'}; expected files such as .jpg or .png, at any depth"
+        )
     if found:
         note(f"{folder}: {found}")
     return pictures
@@ -139,6 +163,31 @@ def source_of(path: str) -> Any:
     content = io.BytesIO(sys.stdin.buffer.read())
     content.name = STDIN
     return content
+
+
+def check_picture(output: Path | None, source: str, numbers: bool = False) -> None:
+    """Check an output as :func:`check_output`, and that its ending is one of a picture, or of ``numbers``.
+
+    Raises:
+        ConfigError, ImageError: it cannot be written.
+    """
+    check_output(output, source)
+    if output is not None and not is_stream(output):
+        check_ending(output, numbers)
+
+
+def write_picture(output: Path, picture: Callable[[], Image.Image], save: Callable[[Path], None]) -> None:
+    """Write a picture as PNG into a stream, or as ``save`` does into a file."""
+    if is_stream(output):
+        write_whole(output, partial(picture().save, format="PNG"))
+    else:
+        save(output)
+
+
+def write_figure(output: Path, panels: Figure) -> None:
+    """Write a figure as a picture, or as vectors where the ending is that of a format of vectors."""
+    picture = Image.open(io.BytesIO(png(panels))).convert("RGB")
+    write_picture(output, lambda: picture, partial(save_as, picture=lambda: picture, figure=lambda: panels))
 
 
 def for_each(paths: Sequence[str], work: Callable[[Picture], dict[str, Any] | None], json: bool = False) -> int:

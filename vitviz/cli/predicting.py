@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vitviz.analysis.analysis import Analysis
 from vitviz.cli.checkpoints import load_with_bar
 from vitviz.cli.pictures import Picture, analysis_of, for_each, is_one, take_settings
 
@@ -29,8 +28,3 @@ def run(
         return {"model": model.name, "predictions": predictions}
 
     return for_each(images, work, json)
-
-
-def best_classes(analysis: Analysis) -> list[dict[str, Any]]:
-    """The most probable classes, best first; empty for a model that gives no probabilities."""
-    return [vars(each) for each in analysis.predictions()] if analysis.model.gives_probabilities else []

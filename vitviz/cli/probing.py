@@ -37,16 +37,14 @@ def run(
         ConfigError: a file cannot be written.
     """
     picture = find_picture(image)
-    if output is not None:
-        check_output(output, image)
+    check_output(output, image, ".npz")
     parameters = {name: options.pop(name) for name in PARAMETERS}
     settings = take_settings(options)
     analysis = analysis_of(picture, load_with_bar(**options), **settings)
-    config = analysis.model.network.config
     results, refusals = [], {}
     for name in dict.fromkeys(names or PROBES):
         record = PROBES[name]
-        refusal = record.refusal(config)
+        refusal = record.refusal(analysis.model.network.config)
         if names is None and refusal is not None:
             refusals[name] = refusal
             if not json:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.encoder import analyze
 from vitviz.analysis.likeness import likeness
 from vitviz.errors.kinds import MethodError
+from vitviz.errors.messages import choices
 from vitviz.models.targets import ClassDifference, TargetChoice
 
-OPTION_GROUPS = (("target", "against", "margin"), ("text",), ("like", "like_patch"))
-"""Options of one group may be combined, except those of :data:`EXCLUSIVE_OPTIONS`."""
-EXCLUSIVE_OPTIONS = {"against", "margin"}
+OPTION_GROUPS = (("target", "against"), ("target", "margin"), ("text",), ("like", "like_patch"))
+"""Options of one group may be combined."""
 
 
 def take_target(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -22,12 +23,12 @@ def take_target(parameters: dict[str, Any]) -> dict[str, Any]:
     Raises:
         MethodError: two of them contradict each other.
     """
-    options = {name: parameters.pop(name) for group in OPTION_GROUPS for name in group}
+    options = {name: parameters.pop(name) for name in dict.fromkeys(chain(*OPTION_GROUPS))}
     given = {name: value for name, value in options.items() if value is not None and value is not False}
-    if not any(given.keys() <= set(group) for group in OPTION_GROUPS) or given.keys() >= EXCLUSIVE_OPTIONS:
+    if not any(given.keys() <= set(group) for group in OPTION_GROUPS):
         raise MethodError(
-            f"{_flags(given)}: more than one target of the map; expected options of one kind "
-            f"({'; '.join(map(_flags, OPTION_GROUPS))}), and one of --against and --margin at most"
+            f"{_flags(given)}: more than one target of the map; expected options of one kind: "
+            f"{choices(map(_flags, OPTION_GROUPS))}"
         )
     return given
 

@@ -25,14 +25,17 @@ NUMBERS = ".npz"
 PLAIN_SIGNS, MAX_CAPTION_CHARS = str.maketrans({"–": "-", "×": "x", "“": '"', "”": '"', "…": "..."}), 16_000
 
 
-def check_ending(path: str | os.PathLike[str], also: str = "") -> None:
-    """Refuse an ending in which no picture can be written; ``also`` ends the sentence.
+def check_ending(path: str | os.PathLike[str], numbers: bool = False) -> None:
+    """Refuse an ending in which no picture, and no ``numbers``, can be written.
 
     Raises:
         ImageError: no format has this ending.
     """
-    ending = Path(path).suffix.lower()
-    if ending not in VECTOR_FORMATS and Image.registered_extensions().get(ending) not in Image.SAVE:
+    ending, also = Path(path).suffix.lower(), f", or {NUMBERS} for its numbers" * numbers
+    if (
+        ending not in (*VECTOR_FORMATS, *[NUMBERS] * numbers)
+        and Image.registered_extensions().get(ending) not in Image.SAVE
+    ):
         raise ImageError(f"{path}: cannot be written: expected the ending of a picture, such as .png{also}")
 
 
@@ -66,7 +69,7 @@ def save_as(
     elif ending in VECTOR_FORMATS:
         write = partial(figure().savefig, format=ending[1:])
     else:
-        check_ending(path, f", or {NUMBERS} for its numbers" * bool(arrays))
+        check_ending(path, arrays is not None)
         exif = Image.Exif()
         exif[ExifTags.Base.ImageDescription] = caption[:MAX_CAPTION_CHARS].translate(PLAIN_SIGNS).encode()
         write = partial(picture().save, format=Image.registered_extensions()[ending], exif=exif)
