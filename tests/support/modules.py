@@ -53,9 +53,10 @@ class Layer(nn.Module):
                 queries, keys, values, attn_mask=bias, scale=self.scale, enable_gqa=self.groups != HEADS
             )
         if self.way == "einsum":
-            scores = torch.einsum("b h i d, b h j d -> b h i j", queries, keys) * self.scale
-            weights = (scores if bias is None else scores + bias).softmax(-1)
-            return torch.einsum("bhij,bhjd->bihd", weights, values).transpose(1, 2)
+            shared = queries.unflatten(1, (self.groups, -1))
+            scores = torch.einsum("bgxid,bgjd->bgxij", shared, keys).flatten(1, 2) * self.scale
+            weights = (scores if bias is None else scores + bias).softmax(-1).unflatten(1, (self.groups, -1))
+            return torch.einsum("bgxij,bgjd->bgxid", weights, values).flatten(1, 2)
         if self.way == "bmm":
             queries, keys, values = (tensor.flatten(0, 1) for tensor in (queries * self.scale, keys, values))
             scores = torch.bmm(queries, keys.mT)

@@ -38,6 +38,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "a scale for each layer": {"scales": (0.1, 0.5, None)},
     "a scale for each layer, written out": {"way": "written out", "scales": (0.1, 0.5, None)},
     "grouped keys": {"groups": 2},
+    "grouped keys by einsum": {"way": "einsum", "groups": 2},
+    "one head of keys by einsum": {"way": "einsum", "groups": 1},
     "registers behind the patches": {"registers": 3},
     "registers behind, bias": {"registers": 2, "has_bias": True},
 }

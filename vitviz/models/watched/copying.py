@@ -42,8 +42,7 @@ def watched_copy(network: WatchedNetwork) -> tuple[WatchedNetwork, list[list[nn.
     with copied.running(noise) as inputs:
         used = {id(tensor) for tensor in record(copied.run, inputs)[0].constants}
     if used.isdisjoint(map(id, module.parameters())):
-        reason = "its output depends on no weight of the module that its forward is given"
-        raise MethodError(f"{network.name}: {reason}")
+        raise MethodError(f"{network.name}: its output depends on no weight of the module that its forward is given")
     depends = [set[int](), *(program.constants_before(step) for step in steps), set(originals)]
     parts = [[each for key, each in originals.items() if key in after - before] for before, after in pairwise(depends)]
     return copied, parts[::-1] if steps and all(parts) else [list(module.parameters())]

@@ -131,14 +131,17 @@ class AttentionFinder:
                 self.reused.append(number)
             self.taken[source] = taken
         found = self._explained(Attention(number, False, is_flipped), weights)
-        leading, is_swapped = self._leading(source, weights)
-        self._add(replace(found, leading=leading, is_swapped=is_swapped), weights.shape[-1])
+        shape = () if source is None else self.steps[source].shape or ()
+        is_same = math.prod(shape) == weights.numel() and shape[-1] == weights.shape[-1]
+        # Of einsum: "batch head query dim" and "batch key dim" are multiplied as "batch (head query) dim".
+        shared = max(1, math.prod(shape[:-2]) // weights.shape[:-2].numel()) if is_same else 1
+        leading, is_swapped = self._leading(shape[:-2], weights.shape[:-2].numel() * shared, weights.shape[-1])
+        self._add(replace(found, leading=leading, is_swapped=is_swapped, shared=shared), weights.shape[-1])
 
-    def _leading(self, source: int | None, weights: torch.Tensor) -> tuple[tuple[int, ...], bool]:
+    def _leading(self, leading: tuple[int, ...], lead: int, keys: int) -> tuple[tuple[int, ...], bool]:
         """The leading dimensions of weights as their softmax has them, and whether the heads come before windows."""
-        lead, shape = weights.shape[:-2].numel(), None if source is None else self.steps[source].shape
-        windows, rest = divmod(self._linear[1], weights.shape[-1])
-        fits, leading = windows > 0 and not rest and lead % windows == 0, (shape or ())[:-2]
+        windows, rest = divmod(self._linear[1], keys)
+        fits = windows > 0 and not rest and lead % windows == 0
         # Heads may be in groups, of which each has keys of its own.
         if math.prod(leading) != lead or len(leading) < 2 or windows in accumulate(leading[:-2], mul):
             return (windows, lead // windows) if fits and lead > 1 else (1, lead), False

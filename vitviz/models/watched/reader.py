@@ -52,18 +52,21 @@ def read_call(
     first, second = operands_of(step, args)
     weights, values, output = (second.mT, first.mT, result.mT) if part.is_flipped else (first, second, result)
 
-    def lead(tensor: torch.Tensor) -> torch.Tensor:
+    def lead(tensor: torch.Tensor, is_of_keys: bool = False) -> torch.Tensor:
+        if is_of_keys:
+            each = tensor.unsqueeze(-3).expand(*tensor.shape[:-2], part.shared, *tensor.shape[-2:])
+        else:
+            each = tensor.unflatten(-2, (part.shared, -1))
         # There may be more pictures.
-        found = tensor.reshape(-1, *part.leading[1:], *tensor.shape[-2:])
+        found = each.reshape(-1, *part.leading[1:], *each.shape[-2:])
         return (found.transpose(1, 2) if part.is_swapped else found).flatten(0, -4)
 
-    values, output, weights = lead(values), lead(output)[..., rows, :], precise(weights[..., rows, :])
+    values, output, weights = lead(values, True), lead(output)[..., rows, :], precise(lead(weights)[..., rows, :])
     # Queries and keys of zero explain nothing.
     queries, keys = torch.zeros_like(output), torch.zeros_like(values)
     if part.scores is not None:
-        queries, keys = map(lead, queries_and_keys(steps[part.scores], operands[part.scores], part.is_flipped))
-        queries = queries[..., rows, :]
-    weights = lead(weights)
+        queries, keys = queries_and_keys(steps[part.scores], operands[part.scores], part.is_flipped)
+        queries, keys = lead(queries)[..., rows, :], lead(keys, True)
     # A weight of zero has no derivative of its logarithm.
     logarithm = weights.where(weights > 0, 1).log().masked_fill(weights == 0, -math.inf)
     bias = _rest(queries, keys, part.scale, logarithm)
@@ -135,7 +138,7 @@ def _as_result(part: Attention, output: torch.Tensor, result: Any) -> Any:
     if part.is_fused:
         return (torch.empty_like(result[0]).copy_(output.reshape(result[0].shape)), *result[1:])
     output = output.unflatten(0, (-1, part.leading[2])).transpose(1, 2) if part.is_swapped else output
-    output = output.reshape(*result.shape[:-2], *output.shape[-2:])
+    output = output.reshape(*result.shape[:-2], -1, output.shape[-1])
     return torch.empty_like(result).copy_(output.mT if part.is_flipped else output)
 
 
