@@ -75,7 +75,10 @@ class App(gr.Server):
             "enable_monitoring": False,
             "run_history": False,
         }
-        if not self.server_settings.api:
+        if self.server_settings.api:
+            # Gradio would import it in the first call, while all other requests wait.
+            import matplotlib.pyplot  # noqa: F401
+        else:
             options["mcp_server"] = False
         return self.get_blocks().launch(_app=self, **{**defaults, **options})
 
