@@ -93,8 +93,9 @@ def found(client: Client) -> dict[str, Any]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time of what is kept and of lines, in its only item."""
     now = [100.0]
+    times = SimpleNamespace(monotonic=lambda: now[0], thread_time=lambda: now[0])
     for module in ("holdings", "server.line"):
-        monkeypatch.setattr(f"vitviz.ui.{module}.time", SimpleNamespace(monotonic=lambda: now[0]))
+        monkeypatch.setattr(f"vitviz.ui.{module}.time", times)
     return now
 
 

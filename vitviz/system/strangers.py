@@ -20,7 +20,7 @@ QUICK_PLACES = 8
 SHORT_SECONDS = 1.5
 # Operations from which an analysis does; the largest resolution before small ones
 LARGE_FLOPS = 150e9
-# Seconds until work of a shared app ends, at its next report; studies that never end
+# Seconds of a thread's processor until work of a shared app ends, at its next report; studies that never end
 RUN_SECONDS = 120.0
 # Seconds that a run outlives its connection; runs started and left
 GRACE_SECONDS = 5.0

@@ -65,7 +65,7 @@ class Line:
         is_long: whether its work may take seconds, so that the work of other lines runs first.
 
     Attributes:
-        seconds: after which a report of work ends it; None if it may take any time.
+        seconds: of its thread's processor, after which a report of work ends it; None if it may take any time.
     """
 
     def __init__(self, places: int = 1, *, is_long: bool = False) -> None:
@@ -106,13 +106,13 @@ class Line:
         return await asyncio.shield(result)
 
     def _begin(self, work: Callable[[Report], Result], report: Report) -> Result:
-        begun = time.monotonic()
+        begun = time.thread_time()
         # Of this thread. Work at the same time that had all processors would wait for each other's at every step.
         torch.set_num_threads(max(1, self._processors // (self._places - self._free)))
 
         def report_in_time(step: Step) -> None:
             report(step)
-            if self.seconds is not None and time.monotonic() > begun + self.seconds:
+            if self.seconds is not None and time.thread_time() > begun + self.seconds:
                 raise LimitError(
                     f"this takes more than {self.seconds:g} seconds of this server; expected a smaller picture or a "
                     "lower resolution"
