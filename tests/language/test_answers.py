@@ -28,7 +28,7 @@ from vitviz.language.notebook import one_scale
 from vitviz.language.passes import KeptCalls
 from vitviz.language.reading import rank_heads
 from vitviz.language.record import Recorder
-from vitviz.language.text import Token, find_word, words_of
+from vitviz.language.text import Token, find_word, tokens_of, words_of
 from vitviz.models.watched.calls import AttentionCall
 
 pytestmark = pytest.mark.parity
@@ -90,6 +90,15 @@ def test_of_scripts_without_spaces_each_token_is_a_word() -> None:
 
 
 def test_one_token_stands_for_itself(answer: Answer) -> None:
+def test_what_later_tokens_change_counts_for_them() -> None:
+    # As of BERT with clean_up_tokenization_spaces.
+    texts = ("the", "cat", "'", "s", "ears")
+    tokenizer = SimpleNamespace(decode=lambda numbers: " ".join(map(texts.__getitem__, numbers)).replace(" ' s", "'s"))
+    tokens = tokens_of(range(5), torch.zeros(5, 5), tokenizer)
+    assert "".join(token.text for token in tokens) == "the cat's ears"
+    assert [word.steps for word in words_of(tokens, tokenizer)] == [(0,), (1, 2, 3), (4,)]
+
+
     of_several = replace(answer, words=(replace(answer.words[1], steps=(1, 2)),))
     close(of_several.attention(answer.tokens[1], 1, 2).values, answer.attention("cat", 1, 2).values)
     assert "while it wrote 'cat'" in answer.attention(answer.tokens[1]).description

@@ -6,6 +6,7 @@ import math
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os.path import commonprefix
 from typing import Any
 
 import torch
@@ -17,8 +18,6 @@ from vitviz.errors.messages import describe, did_you_mean, listing
 
 ALTERNATIVES = 5
 MARKS = ".,;:!?\"'"
-# What decoders write for the bytes of a letter of which others follow.
-INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
 # Beginnings of the names of letters that are written without spaces between words.
 SPACELESS = ("CJK", "IDEOGRAPHIC", "FULLWIDTH", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
 
@@ -55,14 +54,13 @@ def tokens_of(ids: Sequence[int], logits: torch.Tensor, tokenizer: Any) -> tuple
     """The tokens that were written, by their numbers and by the logits of their steps, ``"step token"``."""
     probabilities = logits.double().softmax(-1)
     likely, others = (each.tolist() for each in probabilities.topk(min(ALTERNATIVES, probabilities.shape[1])))
-    tokens, before = list[Token](), ""
+    tokens, whole, start = list[Token](), text_of(ids, tokenizer), 0
     for step, number in enumerate(ids):
-        text = text_of(ids[: step + 1], tokenizer)
-        # Bytes of a letter count for the token that completes it.
-        after = before if text.endswith(INCOMPLETE) and step + 1 < len(ids) else text
+        # What later tokens change counts for them: bytes of a letter, and spaces before punctuation.
+        stop = max(start, len(commonprefix([text_of(ids[: step + 1], tokenizer), whole])))  # noqa: RUF071
         alternatives = tuple(zip((text_of([other], tokenizer) for other in others[step]), likely[step], strict=True))
-        tokens.append(Token(after[len(before) :], (step,), float(probabilities[step, number]), number, alternatives))
-        before = after
+        tokens.append(Token(whole[start:stop], (step,), float(probabilities[step, number]), number, alternatives))
+        start = stop
     return tuple(tokens)
 
 
