@@ -14,15 +14,7 @@ import torch
 import vitviz
 from tests.support.makers import MakeModel
 from tests.support.pictures import photo
-from vitviz import (
-    METHODS,
-    Analysis,
-    Heatmap,
-    LimitError,
-    MethodError,
-    QueryError,
-    analyze,
-)
+from vitviz import METHODS, Analysis, Heatmap, LimitError, MethodError, QueryError, analyze
 from vitviz.attribution import attention, rollout
 from vitviz.attribution.parameters import ClassTarget, HeadNumber, LayerNumber, Parameter, Token
 

@@ -13,16 +13,7 @@ from PIL import Image
 from tests.support.batches import check_same, workers
 from tests.support.makers import MakeModel
 from tests.support.pictures import photo
-from vitviz import (
-    Analysis,
-    FailedAnalysis,
-    ImageError,
-    LimitError,
-    VisionTransformer,
-    analyze,
-    analyze_batch,
-    cost,
-)
+from vitviz import Analysis, FailedAnalysis, ImageError, LimitError, VisionTransformer, analyze, analyze_batch, cost
 from vitviz.models.network import Encoding
 
 

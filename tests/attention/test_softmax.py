@@ -11,12 +11,7 @@ import torch.nn.functional as F
 from tests.support.comparison import closeness
 from tests.support.pairs import every_pair
 from vitviz.attention import memory, softmax
-from vitviz.attention.softmax import (
-    HEAD_FUSIONS,
-    attend,
-    fused_in_chunks,
-    weights_in_chunks,
-)
+from vitviz.attention.softmax import HEAD_FUSIONS, attend, fused_in_chunks, weights_in_chunks
 
 close = closeness(any_type=True)
 
@@ -120,11 +115,7 @@ def test_fused_chunks_are_the_fused_whole(
 @both_types
 @pytest.mark.parametrize(("sums_known", "count"), [(False, 2), (True, 1)], ids=["softmax", "known sums"])
 def test_no_buffer_is_larger_than_a_chunk_may_be(
-    monkeypatch: pytest.MonkeyPatch,
-    limits: tuple[int, int],
-    dtype: torch.dtype,
-    sums_known: bool,
-    count: int,
+    monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], dtype: torch.dtype, sums_known: bool, count: int
 ) -> None:
     max_bytes = max(limit(monkeypatch, *limits, dtype), HEADS * TOKENS * dtype.itemsize)
     allocated: list[torch.Tensor] = []

@@ -15,6 +15,7 @@ import pytest
 import torch
 from PIL import Image
 from tokenizers import AddedToken
+from tokenizers.processors import TemplateProcessing
 
 import vitviz
 from tests.language.families import make
@@ -89,7 +90,6 @@ def test_of_scripts_without_spaces_each_token_is_a_word() -> None:
     assert words[1].steps == (1, 2, 3)
 
 
-def test_one_token_stands_for_itself(answer: Answer) -> None:
 def test_what_later_tokens_change_counts_for_them() -> None:
     # As of BERT with clean_up_tokenization_spaces.
     texts = ("the", "cat", "'", "s", "ears")
@@ -99,6 +99,7 @@ def test_what_later_tokens_change_counts_for_them() -> None:
     assert [word.steps for word in words_of(tokens, tokenizer)] == [(0,), (1, 2, 3), (4,)]
 
 
+def test_one_token_stands_for_itself(answer: Answer) -> None:
     of_several = replace(answer, words=(replace(answer.words[1], steps=(1, 2)),))
     close(of_several.attention(answer.tokens[1], 1, 2).values, answer.attention("cat", 1, 2).values)
     assert "while it wrote 'cat'" in answer.attention(answer.tokens[1]).description
@@ -276,6 +277,14 @@ def test_rollout_is_that_of_whole_matrices(made: Any, answer: Answer) -> None:
     close(answer.rollout("the").values.flatten(), total[-1, answer.grids[0].index])
 
 
+def test_a_generate_of_its_own_around_that_of_transformers_passes_gradients_on(answer: Answer) -> None:
+    module, processor, question = make("llava")
+    generate = {"generate": lambda self, **options: hf.LlavaForConditionalGeneration.generate(self, **options)}
+    module.__class__ = type("Own", (type(module),), generate)
+    found = vitviz.ask(PICTURE, question, vitviz.load(module, processor=processor), text=TEXT)
+    close(found.relevance("cat").values, answer.relevance("cat").values)
+
+
 def test_a_second_pass_keeps_no_call_of_an_encoder_whatever_module_attends() -> None:
     tokens = torch.zeros(1, 3, 4)
     with torch.no_grad(), KeptCalls(2, False) as kept:
@@ -450,6 +459,36 @@ def test_a_model_that_writes_is_one_with_a_processor(made: Any) -> None:
             vitviz.load(module, processor=wrong)
     with pytest.raises(ConfigError, match="the model takes no pictures"):
         vitviz.load(hf.LlamaForCausalLM(module.config.text_config).eval(), processor=processor)
+
+
+def test_a_template_that_begins_with_the_first_token_has_it_once_as_in_transformers() -> None:
+    module, processor, _ = make("llava")
+    processor.chat_template = "{{ bos_token }} <image> {{ messages[0].content[1].text }}"
+    first = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 2)])
+    processor.tokenizer.backend_tokenizer.post_processor = first
+    messages = [{"role": "user", "content": [{"type": "image", "image": PICTURE}, {"type": "text", "text": "what"}]}]
+    answer = vitviz.ask(PICTURE, "what", vitviz.load(module, processor=processor), max_new_tokens=1)
+    expected = processor.apply_chat_template(messages, tokenize=True, return_dict=True, return_tensors="pt")
+    assert answer.prompt.inputs()["input_ids"].tolist() == expected["input_ids"].tolist()
+    assert expected["input_ids"][0].tolist().count(2) == 1
+
+
+def test_guidance_numbers_that_are_not_finite_and_questions_to_captioners_are_refused() -> None:
+    module, processor, question = make("llava")
+    model = vitviz.load(module, processor=processor)
+    module.generation_config.guidance_scale = 1.5
+    with pytest.raises(ConfigError, match="seen in 6 places of its 3 layers"):
+        vitviz.ask(PICTURE, question, model, max_new_tokens=2)
+    module.generation_config.guidance_scale = None
+    module.lm_head.weight.data[3] = torch.nan
+    with pytest.raises(ConfigError, match="its logits are not finite"):
+        vitviz.ask(PICTURE, question, model, max_new_tokens=2)
+    captioner, images, _ = make("vision_encoder_decoder")
+    model = vitviz.load(captioner, processor=hf.TrOCRProcessor(images, processor.tokenizer))
+    with pytest.raises(ConfigError, match="it writes 2 texts, each about one picture"):
+        vitviz.ask([PICTURE, PICTURE], "", model)
+    with pytest.raises(MethodError, match="question 'what': the processor takes it for an answer; expected ''"):
+        vitviz.ask(PICTURE, "what", model)
 
 
 def test_no_picture_and_no_text_are_refused(made: Any, answer: Answer) -> None:

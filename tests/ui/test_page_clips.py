@@ -11,16 +11,7 @@ from gradio.utils import get_upload_folder
 from playwright.sync_api import Page, expect
 
 import vitviz
-from tests.driver import (
-    EXPLORER,
-    choose_example,
-    choose_method,
-    close_menus,
-    first_view,
-    open_link,
-    saved,
-    upload,
-)
+from tests.driver import EXPLORER, choose_example, choose_method, close_menus, first_view, open_link, saved, upload
 from tests.support.clips import moving_frames, read_frames, sound_packets, write_clip
 from tests.support.example import EXAMPLE
 from tests.support.visits import on_loop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from vitviz.attention.precision import plain_torch
 from vitviz.errors.arguments import instance, integer, named_arguments
 from vitviz.errors.kinds import ConfigError, MethodError
+from vitviz.errors.messages import describe
 from vitviz.images.opening import open_image
 from vitviz.images.sources import ImageSource
 from vitviz.language.answers import Answer
@@ -75,11 +77,15 @@ def ask(
     given = None if text is None else model.ids(text)
     with observation_errors(model.name):
         inputs = prompt.inputs()
+        if "labels" in inputs and "input_ids" not in inputs:
+            raise MethodError(f"question {describe(question)}: the processor takes it for an answer; expected ''")
         ids, logits, recorder = _record(prompt, inputs, limit, given)
         crossing = next((number for number, layer in enumerate(recorder.layers) if layer.is_cross), 0)
         grids = measure_places(prompt, inputs, recorder.skipped + crossing)
+    rounding = TOLERANCES.get(dtype_of(model.module), 0.0) * float(logits.amax(1).abs().max().clamp(min=1))
+    if not math.isfinite(rounding):
+        raise ConfigError(f"{model.name}: its logits are not finite; expected finite ones, as in bfloat16 or float32")
     tokens = tokens_of(ids, logits, model.tokenizer)
-    rounding = TOLERANCES.get(dtype_of(model.module), 0.0) * max(1.0, float(logits.amax(1).abs().max()))
     return Answer(prompt, tokens, words_of(tokens, model.tokenizer), recorder, grids, rounding)
 
 
@@ -102,9 +108,10 @@ def _record(
     config: Any = prompt.model.module.config
     text, calls = config.get_text_config(decoder=True), len(recorder.layers)
     layers: int = getattr(text, "decoder_layers", 0) or getattr(text, "num_hidden_layers", calls)
-    if calls not in (layers, 2 * layers):
+    crossed = sum(layer.is_cross for layer in recorder.layers)
+    if calls != layers and (calls, crossed) != (2 * layers, layers):
         raise ConfigError(
             f"attention was seen in {calls} places of its {layers} layers: the others pass on what they read in "
-            "another way; expected one that decodes with attention alone"
+            "another way; expected one that decodes with attention alone, as with attn_implementation='sdpa'"
         )
     return ids, logits, recorder

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
+from vitviz.errors.kinds import ConfigError
 from vitviz.language.prompts import Prompt
 from vitviz.models.watched.state import device_of, dtype_of
 
@@ -37,6 +38,8 @@ def generate(
     given = iter(ids or ())
 
     def choose(input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        if len(scores) > 1:
+            raise ConfigError(f"it writes {len(scores)} texts, each about one picture; expected one picture")
         on_step()
         if ids is None:
             return scores
@@ -54,7 +57,10 @@ def generate(
         max_new_tokens=limit if ids is None else len(ids),
         do_sample=False,
         num_beams=1,
+        num_return_sequences=1,
         use_cache=True,
+        # Each step is read as one call of each layer.
+        prefill_chunk_size=None,
         # A static one has keys of tokens that are not written yet.
         cache_implementation="dynamic",
         logits_processor=[choose],
@@ -63,5 +69,7 @@ def generate(
         # The end may be among the tokens that are given. Functions of a class's own set it themselves.
         **({"eos_token_id": None} if ids is not None and own.__qualname__ == "GenerationMixin.generate" else {}),
     )
-    logits = torch.cat([each[:1].float() for each in result.logits])
+    # A function of a class's own has left the gradients of what it called.
+    with torch.enable_grad():
+        logits = torch.cat([each.float() for each in result.logits])
     return tuple(result.sequences[0, -len(logits) :].tolist()), logits

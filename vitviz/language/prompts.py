@@ -24,13 +24,14 @@ class Prompt:
         model: that is asked.
         pictures: RGB.
         question: as the user asked it.
-        text: for the processor, with what stands for the pictures; None for a network that is told nothing.
+        arguments: of the processor beside the pictures: the text, with what stands for them, but for a network that is
+            told nothing.
     """
 
     model: LanguageModel
     pictures: tuple[Image.Image, ...]
     question: Question
-    text: str | None
+    arguments: Mapping[str, Any]
 
     @classmethod
     def of(cls, model: LanguageModel, pictures: Sequence[Image.Image], question: Question) -> Prompt:
@@ -41,8 +42,11 @@ class Prompt:
         """
         processor, fields = model.processor, (model, tuple(pictures), question)
         has_template = getattr(processor, "chat_template", None) is not None
-        names = [getattr(processor, name, None) for name in ("boi_token", "image_token")]
-        marks = [name for name in names if isinstance(name, str)]
+        marks = [
+            mark
+            for mark in (getattr(processor, name, None) for name in ("boi_token", "image_token"))
+            if isinstance(mark, str)
+        ]
         if isinstance(question, str):
             # A network that only describes has no text in which a token stands for the picture.
             reads_text = has_template or hasattr(getattr(model.module, "config", None), "image_token_id")
@@ -50,14 +54,14 @@ class Prompt:
                 model.ids(question, "question")
             # A question that has what stands for the picture is a prompt already.
             if any(mark in question for mark in marks):
-                return cls(*fields, question)
+                return cls(*fields, {"text": question})
             if not has_template:
-                marked = cls(*fields, " ".join([*marks[:1] * len(pictures), question]) if question else None)
+                marked = cls(*fields, {"text": " ".join([*marks[:1] * len(pictures), question])} if question else {})
                 try:
                     marked.inputs()
                 except ConfigError:
                     # Some processors put it there themselves.
-                    return cls(*fields, question)
+                    return cls(*fields, {"text": question})
                 return marked
             parts = [*({"type": "image"} for _ in pictures), {"type": "text", "text": question}]
             question = [{"role": "user", "content": parts}]
@@ -66,7 +70,11 @@ class Prompt:
             expected = "expected a text that is not empty, or messages with 'role' and 'content'"
             raise MethodError(f"question {describe(question)}: {expected}")
         with module_errors(f"question: {model.name} has no chat template that takes its messages", MethodError):
-            return cls(*fields, processor.apply_chat_template(list(question), add_generation_prompt=True))
+            text = processor.apply_chat_template(list(question), add_generation_prompt=True)
+            begin = getattr(model.tokenizer, "bos_token", None)
+            # A text that begins with it has all special tokens, as where transformers itself reads the messages.
+            special = {"add_special_tokens": False} if begin and text.startswith(begin) else {}
+            return cls(*fields, {"text": text, **special})
 
     def inputs(self, pictures: Sequence[Image.Image] | None = None) -> dict[str, Any]:
         """The network's inputs, for these pictures or for others of the same sizes.
@@ -75,7 +83,6 @@ class Prompt:
             ConfigError: the processor fails.
         """
         shown = list(pictures or self.pictures)
-        text = {} if self.text is None else {"text": self.text}
         with module_errors(f"{self.model.name}: its processor fails on the question and the picture", ConfigError):
             images = shown[0] if len(shown) == 1 else [shown]
-            return dict(self.model.processor(images=images, return_tensors="pt", **text))
+            return dict(self.model.processor(images=images, return_tensors="pt", **self.arguments))

@@ -117,7 +117,6 @@ class Recorder:
             self.skipped = len(self._first) - len(self.layers)
             for layer, first in zip(self.layers, self._first[-len(self.layers) :], strict=False):
                 layer.begin(*first)
-            self._first.clear()
         if self._place < len(self.layers) or not all(each.prompt for each in self.layers):
             raise ConfigError(
                 f"step {self.step} has {self._place} calls of attention, after {self.skipped + len(self.layers)} in "
