@@ -119,5 +119,7 @@ def test_a_folder_that_transformers_does_not_open_is_one_sentence(
 def test_a_layer_of_one_map_and_numbers_are_refused_by_the_names_of_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*ASK, "--model", "none", "--tokens", "0"]) == 2
     assert capsys.readouterr().err == "vitviz: --tokens 0: expected a whole number of at least 1\n"
+    assert main([*ASK, "--model", "none", "--device", "cuda:9"]) == 2
+    assert capsys.readouterr().err.startswith("vitviz: device 'cuda:9': ")
     assert main([*ASK, "--model", "none", "--map", "rollout", "--layer", "1"]) == 2
     assert "--layer: of --map attention alone; rollout is that of all layers" in capsys.readouterr().err

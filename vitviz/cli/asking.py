@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
+
 from vitviz.cli.output import note, print_json, show
 from vitviz.cli.pictures import check_picture, source_of, write_figure
 from vitviz.errors.arguments import integer
@@ -12,6 +14,7 @@ from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.errors.number_text import percent
 from vitviz.language import ask
 from vitviz.language.notebook import one_scale
+from vitviz.models.devices import usable_device
 from vitviz.models.watched.outputs import module_errors
 from vitviz.visualization.panels import MAX_PANELS, figure
 from vitviz.weights.language_model import LanguageModel
@@ -44,7 +47,9 @@ def run(
     if place and map != "attention":
         raise MethodError(f"--{next(iter(place))}: of --map attention alone; {map} is that of all layers and heads")
     limit = integer("tokens", tokens, 1, MethodError)
-    answer = ask(source_of(image), question, _opened(model, device, precision), text=text, max_new_tokens=limit)
+    answer = ask(
+        source_of(image), question, _opened(model, usable_device(device), precision), text=text, max_new_tokens=limit
+    )
     words = answer.words[: None if json else MAX_PANELS]
     # What is hidden for the last word serves all words before it.
     maps = [getattr(answer, map)(word, **place) for word in reversed(words)][::-1] if output is not None or json else []
@@ -74,7 +79,7 @@ def run(
         note(f"written to {output}{part}")
 
 
-def _opened(folder: str, device: str, precision: str | None) -> LanguageModel:
+def _opened(folder: str, device: torch.device, precision: str | None) -> LanguageModel:
     """The model in a folder of transformers, from safetensors, without code of its own."""
     with optional("vitviz ask"):
         from transformers import (
