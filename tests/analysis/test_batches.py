@@ -20,15 +20,7 @@ from tests.support.batches import check_same, workers
 from tests.support.makers import MakeModel
 from tests.support.pictures import photo
 from tests.support.waiting import HANG_SECONDS
-from vitviz import (
-    METHODS,
-    ConfigError,
-    ImageError,
-    VisionTransformer,
-    analyze,
-    analyze_batch,
-    cost,
-)
+from vitviz import METHODS, ConfigError, ImageError, VisionTransformer, analyze, analyze_batch, cost
 from vitviz.analysis.costs import cost_of
 from vitviz.models.network import Encoding
 

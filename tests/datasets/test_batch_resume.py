@@ -22,14 +22,7 @@ from tests.support.example import ROOT
 from tests.support.waiting import wait_until
 from vitviz import Model, Style
 from vitviz.cli.command import main
-from vitviz.datasets import (
-    NUMBERS,
-    Item,
-    batch,
-    overlays,
-    read_items,
-    run_batch,
-)
+from vitviz.datasets import NUMBERS, Item, batch, overlays, read_items, run_batch
 from vitviz.datasets.output import key_digest
 from vitviz.datasets.work import FILE_DIGEST_BYTES, UnprocessedPictures
 from vitviz.errors.kinds import ConfigError
