@@ -26,10 +26,10 @@ from torch import nn
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.encoder import Encoder
 from vitviz.attention.sinks import SINK_RATIO, sink_patches
-from vitviz.errors.arguments import integer, named_fields, no_parameter
+from vitviz.errors.arguments import instance, integer, named_fields, no_parameter
 from vitviz.errors.extras import needs, optional
 from vitviz.errors.kinds import ConfigError
-from vitviz.errors.messages import choices, describe, several
+from vitviz.errors.messages import choices, describe, listing, several
 from vitviz.evaluation.head_table import measure_heads
 from vitviz.images.sources import ImageSource, check_several
 from vitviz.models.vit import VisionTransformer
@@ -135,7 +135,7 @@ class AttentionWatch:
             raise ConfigError(
                 f"log: {describe(log)} found; expected an object with add_image, such as TensorBoard's writer"
             )
-        self.module, self._step = unwrap(network), step
+        self.module, self._step = unwrap(instance("network", network, nn.Module, "model.network")), step
         self._reported, self._failures = set[tuple[str, tuple[int, int]]](), set[str]()
         with undisturbed(self.module):
             self._encoder = Encoder(_model(self.module, options))
@@ -190,7 +190,10 @@ class AttentionWatch:
         now, first = entropy.exp(), self._first.mean(0).exp()
         found: dict[str, dict[tuple[int, int], str]] = {}
         for kind, is_member in states.items():
-            counts = {place: f"{_tokens(now[place])}, {first[place]:.3g} at first" for place in _places(is_member)}
+            counts = {
+                (layer, head): f"{_tokens(now[layer, head])}, {first[layer, head]:.3g} at first"
+                for layer, head in is_member.nonzero().tolist()
+            }
             found[kind] = {place: f"layer {place[0]} head {place[1]} ({text})" for place, text in counts.items()}
         found["sinks"] = {
             (number, token): f"{each.trace.layout.name(token)} of picture {number}"
@@ -241,8 +244,11 @@ def sheet(heatmaps: Sequence[Heatmap]) -> np.ndarray:
 def _check(cls: type, pictures: object, options: dict[str, Any]) -> None:
     """Refuse a single picture, and an option that :func:`vitviz.load` does not take for a module."""
     check_several("pictures", pictures)
-    own = [each for each in signature(cls).parameters if each not in ("network", "options")]
-    legal = [*own, *(each for each in signature(load).parameters if each not in ("source", "engine"))]
+    legal = [
+        each
+        for each in (*signature(cls).parameters, *signature(load).parameters)
+        if each not in ("network", "options", "source", "engine")
+    ]
     for option in options:
         if option not in legal:
             raise ConfigError(no_parameter(cls.__name__, option, legal))
@@ -251,6 +257,9 @@ def _check(cls: type, pictures: object, options: dict[str, Any]) -> None:
 def _model(module: nn.Module, options: dict[str, Any]) -> Model:
     """The module as a model whose network is the module itself, so that it follows the weights."""
     if isinstance(module, VisionTransformer):
+        if missing := [name for name in ("preprocessing", "labels") if name not in options]:
+            pasted = ", ".join(f"{name}=model.{name}" for name in missing)
+            raise ConfigError(f"network: one of vitviz's own does not say its {listing(missing)}; pass {pasted}")
         return Model("network", module, **options)
     return load(module, engine="module", **options)
 
@@ -258,10 +267,6 @@ def _model(module: nn.Module, options: dict[str, Any]) -> Model:
 def _tokens(count: torch.Tensor) -> str:
     number = f"{count:.3g}"
     return f"{number} token{'s' * (number != '1')}"
-
-
-def _places(is_member: torch.Tensor) -> list[tuple[int, int]]:
-    return [(layer, head) for layer, head in is_member.nonzero().tolist()]
 
 
 def _entropies(analyses: Iterable[Analysis]) -> torch.Tensor:

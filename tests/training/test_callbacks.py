@@ -65,6 +65,8 @@ def test_the_maps_are_those_of_the_weights_of_that_step(make_network: Callable[.
     network, log = make_network(image_height=8, image_width=8, classes=3).train(), Log()
     grey = np.full((8, 8, 3), 70, np.uint8)
     watch = AttentionWatch(network, [grey], log, every=1, preprocessing=PLAIN, labels=("a", "b", "c"))
+    with pytest.raises(ConfigError, match="does not say its 'labels'; pass labels="):
+        AttentionWatch(network, [grey], log, preprocessing=PLAIN)
     for parameter in network.parameters():
         parameter.data.normal_(0, 0.3)
     watch(1)
@@ -161,6 +163,7 @@ def test_a_wrong_argument_is_refused_at_the_start(tmp_path: Path) -> None:
     calls: dict[str, Callable[[], object]] = {
         "every = 0: expected a whole number of at least 1": lambda: watch_of(OwnViT(), Log(), every=0),
         "log: .* found; expected an object with add_image": lambda: watch_of(OwnViT(), tmp_path),
+        "network: .* found; expected a Module": lambda: AttentionWatch(OWN, [], Log()),  # type: ignore[arg-type]
         "pictures: none found": lambda: AttentionWatch(OwnViT(), [], Log(), **OWN),
         r".*no parameter 'interval': expected .* mean 'every'\?$": lambda: watch_of(OwnViT(), Log(), interval=5),
         r".*no parameter 'evry': expected .* mean 'every'\?$": lambda: callbacks._TrainerHooks(PICTURES, evry=5),

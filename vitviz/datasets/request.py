@@ -142,7 +142,8 @@ class BatchRequest:
                 raise ConfigError("masks and box: both given; expected one of them")
             if not Path(self.masks).is_dir():
                 raise ConfigError(
-                    f"masks: {missing(self.masks, '; expected one with a mask of each picture', 'folder')}"
+                    f"masks = {self.masks}: "
+                    f"{missing(self.masks, '; expected one with a mask of each picture', 'folder')}"
                 )
         probes = {name: PROBES[word("probe", name, PROBES)] for name in self.probes}
         records: dict[str, Any] = {each.method: METHODS[each.method] for each in self.maps}
