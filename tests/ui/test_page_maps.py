@@ -5,14 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.driver import (
-    choose_method,
-    click,
-    click_patch,
-    first_view,
-    notice,
-    set_slider,
-)
+from tests.driver import choose_method, click, click_patch, first_view, notice, set_slider
 from tests.ui.answers import Library, check_page
 from vitviz import METHODS, Analysis
 

@@ -25,12 +25,7 @@ from vitviz.ui.server.settings import ServerSettings
 EXPLORER = "document.querySelector('.vx').parentElement.explorer"
 LAYERS, HEADS = 3, 2
 # Name, height and width of the input, registers, and the side of a patch.
-SHAPES = {
-    "cifar": (32, 32, 0, 4),
-    "base": (56, 56, 0, 4),
-    "registers": (24, 40, 4, 4),
-    "large": (148, 148, 0, 4),
-}
+SHAPES = {"cifar": (32, 32, 0, 4), "base": (56, 56, 0, 4), "registers": (24, 40, 4, 4), "large": (148, 148, 0, 4)}
 
 
 def made(height: int, width: int, registers: int, patch: int, layers: int = LAYERS, **changes: Any) -> Model:

@@ -15,14 +15,7 @@ from tests.support.example import ROOT
 from vitviz.errors.kinds import ConfigError
 from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.headers import ResponseHeaders
-from vitviz.ui.server.hosts import (
-    LOOPBACK,
-    PRIVATE,
-    SPACE_FRAMES,
-    SPACE_HOSTS,
-    HostRules,
-    networks,
-)
+from vitviz.ui.server.hosts import LOOPBACK, PRIVATE, SPACE_FRAMES, SPACE_HOSTS, HostRules, networks
 from vitviz.ui.server.settings import ServerSettings
 
 pytestmark = pytest.mark.process

@@ -15,15 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server_client import (
-    SESSION,
-    Answer,
-    RunningApp,
-    exchange,
-    form,
-    post,
-    request_head,
-)
+from tests.server_client import SESSION, Answer, RunningApp, exchange, form, post, request_head
 from tests.support.full_disk import FullDisk
 from tests.support.waiting import HANG_SECONDS, until, wait_until
 from tests.support.wrong_requests import EDGE, JSON_ROUTES, WRONG_FORMS

@@ -37,12 +37,7 @@ def test_settings_are_read_from_the_environment() -> None:
         "HOME": "/",
     }
     assert ServerSettings.of(environment) == ServerSettings(
-        analysis_bytes=3 * 2**29,
-        cache_bytes=64 * 2**20,
-        model_bytes=10**6,
-        keep_hours=0.5,
-        threads=3,
-        shared=False,
+        analysis_bytes=3 * 2**29, cache_bytes=64 * 2**20, model_bytes=10**6, keep_hours=0.5, threads=3, shared=False
     )
     assert ServerSettings.of({}) == ServerSettings()
 
@@ -55,8 +50,7 @@ NO_VALUES["api"] = NO_VALUES["shared"]
 
 
 @pytest.mark.parametrize(
-    ("part", "word"),
-    [(part, word) for part in FIELDS for word in NO_VALUES.get(part, NO_NUMBERS)],
+    ("part", "word"), [(part, word) for part in FIELDS for word in NO_VALUES.get(part, NO_NUMBERS)]
 )
 def test_what_is_no_value_of_a_setting_is_refused_by_its_name(part: str, word: str) -> None:
     name = f"{PREFIX}{part.upper()}"

@@ -69,9 +69,8 @@ export class Controls {
     find("hold").checked = isHeldFor(quantity);
     // One that is held is that of maps without a sign.
     find("hold").disabled = !find("hold").checked && (!fitted || fitted.signed);
-    const select = find("scale"), name = scale ?? "", automatic = select.options[0];
-    const title = scale === null && fitted ? `Automatic (${SCALES[fitted.name].title.toLowerCase()})` : "Automatic";
-    setText(automatic, title);
+    const select = find("scale"), name = scale ?? "", chosen = scale === null && fitted;
+    setText(select.options[0], chosen ? `Automatic (${SCALES[fitted.name].title.toLowerCase()})` : "Automatic");
     Object.assign(select, { value: name, title: SCALES[name].help });
     // Hidden for the automatic scale: it may change with every map, and the controls must not move under the pointer.
     find("percentiles").hidden = scale !== "robust";

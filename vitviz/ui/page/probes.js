@@ -5,7 +5,7 @@ import { keyOf } from "./chart.js";
 import { setProbeParameter } from "./choices.js";
 import { gradient } from "./colours.js";
 import { asCsv } from "./csv.js";
-import { create, createButton, find, listenTo, setText } from "./dom.js";
+import { create, createButton, find, listenTo, setText, tableRow } from "./dom.js";
 import { asNpy, asNpyText, asPng, asZip, metadataOf, saveFile, stemOf } from "./files.js";
 import { lookOfPanels } from "./look.js";
 import { figuresOf } from "./measurements.js";
@@ -35,7 +35,6 @@ export class Probes {
     this.controls = new ParameterControls(find("probe-parameters"), "vx-probe-parameter", setProbeParameter, true);
     this.lookKey = "";
     this.requested = "";
-    /** @type {number | null} */
     find("probe").replaceChildren(...Object.values(PROBES).map(({ name, title }) => new Option(title, name)));
     listenTo("change", { probe: ({ target }) => store.patchView(page.active, { probe: target.value, probe_parameters: {} }) });
     listenTo("click", {
@@ -126,11 +125,9 @@ export class Probes {
     this.result = { key, reply, pane, measurements, parameters: this.view.probe_parameters };
     this.say(reply.summary);
     const table = find("probe-table").querySelector("table");
-    const row = (/** @type {any} */ cells, /** @type {any} */ tag) =>
-      create("tr", {}, ...cells.map((/** @type {any} */ textContent) => create(tag, { textContent })));
     table.replaceChildren(
-      create("thead", {}, row(reply.heading, "th")),
-      create("tbody", {}, ...reply.rows.map((/** @type {any} */ cells) => row(cells, "td"))),
+      create("thead", {}, create("tr", {}, ...reply.heading.map((/** @type {string} */ textContent) => create("th", { textContent })))),
+      create("tbody", {}, ...reply.rows.map((/** @type {string[]} */ cells) => tableRow(cells))),
     );
     find("probe-table").hidden = reply.rows.length === 0;
     find("probe-files").hidden = false;
@@ -182,13 +179,9 @@ export class Probes {
     );
   }
 
-  get ink() {
-    return getComputedStyle(find("found")).color;
-  }
-
   /** Draw the figures whose width or colour of text has changed: a click is lost if its element is replaced meanwhile. */
   draw() {
-    const { ink } = this, isOtherInk = this.drawnInk !== ink;
+    const ink = getComputedStyle(find("found")).color, isOtherInk = this.drawnInk !== ink;
     for (const figure of this.figures) {
       const width = figure.parts[0].parentElement?.clientWidth;
       if (width && (isOtherInk || figure.width !== width)) figure.draw(width, ink);

@@ -112,9 +112,7 @@ export class RequestQueue {
     });
     this.running = null;
     // The promise of a replaced request is already rejected.
-    if (reply.failed) running.reject(Object.assign(Error(reply.failed), { final: reply.final, architectures: reply.architectures }));
-    else if (reply.stopped) running.reject(Object.assign(Error("Stopped"), { stopped: true }));
-    else if (reply.expired) running.reject(Object.assign(Error("expired"), { expired: true }));
+    if (reply.failed || reply.stopped || reply.expired) running.reject(Object.assign(Error(reply.failed ?? "Stopped"), reply));
     else running.resolve(reply);
     this.next();
   }

@@ -131,11 +131,10 @@ export class Source {
   /** @param {string} text */
   filterModels(text) {
     for (const group of find("menu").children) {
-      const matches = (/** @type {any} */ button) =>
-        `${button.textContent} ${button.dataset.model} ${group.firstElementChild.textContent}`
-          .toLowerCase()
-          .includes(text);
-      for (const button of group.querySelectorAll("button")) button.hidden = !matches(button);
+      for (const button of group.querySelectorAll("button")) {
+        const words = `${button.textContent} ${button.dataset.model} ${group.firstElementChild.textContent}`;
+        button.hidden = !words.toLowerCase().includes(text);
+      }
     }
   }
 
@@ -280,8 +279,5 @@ async function filesOf(folder) {
   return Promise.all(files.map((entry) => new Promise((done, fail) => /** @type {FileSystemFileEntry} */ (entry).file(done, fail))));
 }
 
-/** @param {any} word */
-function resolutionOf(word) {
-  if (word === "null" || word === "") return null;
-  return word === "native" ? word : Number(word);
-}
+/** @param {string} word "native", pixels, or another one for that of the model */
+const resolutionOf = (word) => (word === "native" ? word : Number(word) || null);
