@@ -118,11 +118,13 @@ def test_keys_choose_patch_layer_head_and_token(page: Page, example: Analysis, l
     check_page(page, library)
 
 
-def test_the_layers_are_played(page: Page) -> None:
+def test_the_layers_are_played_until_something_else_is_asked(page: Page) -> None:
+    play = page.locator(".vx-play")
     page.keyboard.press("p")
     page.wait_for_function("() => document.querySelector('.vx-status').textContent.includes('layer 1 of')")
-    page.locator(".vx-play").click()
-    assert first_view(page)["parameters"]["layer"] >= 1
+    choose_method(page, "rollout")
+    expect(play).to_have_attribute("aria-pressed", "false")
+    assert first_view(page)["method"] == "rollout"
 
 
 def test_the_picture_is_shown_alone_for_a_projector_and_everything_again(page: Page) -> None:

@@ -337,15 +337,17 @@ let playTimer = 0;
 
 export const isPlaying = () => playTimer !== 0;
 
-/** Play the frames of a clip, or else the layers. */
+/** Play the frames of a clip, or else the layers, until another question is asked. */
 export function play() {
   const wasPlaying = isPlaying();
   clearInterval(playTimer);
+  let hasBegun = false;
   playTimer = wasPlaying ? 0 : setInterval(() => {
     const { facts, key } = activePane(), view = activeView();
-    if (!facts) return play();
+    if (!facts || (hasBegun && view.frame === null && (isHiding() || layerShown() === undefined))) return play();
     // It waits for what it has asked for.
     if (key !== analysisKey(view)) return;
+    hasBegun = true;
     crossFade(activePane());
     if (view.frame !== null && facts.clip) store.patchView(page.active, { frame: (view.frame + 1) % facts.clip.frames });
     else showLayer(((layerShown() ?? -1) + 1) % facts.layers);
