@@ -19,6 +19,7 @@ from tests.driver import (
     caption,
     choose_example,
     choose_layout,
+    choose_method,
     choose_other,
     click,
     click_patch,
@@ -106,6 +107,20 @@ def test_another_class_stands_beside_the_first(page: Page, bundled: Model, libra
         settle(page)
         expect(own).to_be_checked(checked=is_own)
         expect(names).to_have_text([re.compile(r", its own$" if is_own else r", shared$")] * 2)
+
+
+def test_a_scale_is_held_for_one_quantity_and_links_say_it(browser: Browser, address: str) -> None:
+    ends = ".vx-pane:not([hidden]) :is(.vx-low, .vx-high)"
+    with page_at(browser, address, "method=relevance") as page:
+        page.locator(".vx-hold").first.check()
+        settle(page)
+        link, held = page.url.partition("?")[2], page.locator(ends).all_inner_texts()
+    with page_at(browser, address, f"{link}&example=rocket.jpg") as page:
+        assert page.locator(ends).all_inner_texts() == held
+        choose_method(page, "rollout")
+        assert state(page)["low"] is None
+        settle(page)
+        assert "low=" not in page.url
 
 
 def test_another_picture_stands_beside_the_first(page: Page, bundled: Model, library: Library) -> None:

@@ -184,6 +184,16 @@ export function holdScale(fitted, quantity) {
   store.patch(fitted ? { scale: fitted.name, low: fitted.low, high: fitted.high } : { scale: scaleBefore, low: null, high: null });
 }
 
+/**
+ * Release a scale that is held for another quantity: links and lines of Python have one for whatever they show.
+ * @param {string} quantity of the first map
+ */
+export function keepScaleFor(quantity) {
+  // A link does not say for which it is held: for that of its first map.
+  page.heldQuantity ||= quantity;
+  if (quantity !== page.heldQuantity) holdScale(null, "");
+}
+
 // Both views, and what is asked of the second, while the layout shows only the first; once that has changed, the second has
 // nothing to do with it.
 /** @type {{ views: View[], asked: Record<string, any> }} */

@@ -5,15 +5,15 @@ import { namesOfHidden, showLead, wholeName } from "./answer.js";
 import { drawAlike } from "./alike.js";
 import { showChips } from "./chips.js";
 import { captionOf } from "./captions.js";
-import { unpinToken } from "./choices.js";
+import { keepScaleFor, unpinToken } from "./choices.js";
 import { colours, differenceColours } from "./colour_tables.js";
 import { hasOwnScales } from "./compare.js";
 import { find, findAll, setText } from "./dom.js";
 import { showLegend } from "./legend.js";
-import { ATTENTION, attentionScale, fittedScale, isHeldFor, lookOf, quantityOf, smallLook } from "./look.js";
+import { ATTENTION, attentionScale, fittedScale, isHeld, isHeldFor, lookOf, quantityOf, smallLook } from "./look.js";
 import { reasonOf, setState } from "./messages.js";
 import { clamped, differenceOfMaps, digits, percent } from "./numbers.js";
-import { activePane, isAlike, isDouble, isHiding, page, shownPanes, store, timings } from "./page.js";
+import { activePane, isAlike, isDouble, isHiding, page, panes, shownPanes, store, timings } from "./page.js";
 import { showPins } from "./pins.js";
 import { playOpening } from "./motion.js";
 import { METHODS, SCALES } from "./settings.js";
@@ -61,7 +61,8 @@ function previewOf({ view, facts, model, packs, query: asking }) {
 
 /** Draw the state, with the cell of the sheet under the pointer in place of the active map. */
 export function draw() {
-  const pane = activePane(), { view } = pane, preview = pane.painter && previewOf(pane);
+  const pane = activePane(), { view } = pane, preview = pane.painter && previewOf(pane), [first] = panes;
+  if (isHeld() && !preview && first.painter && first.values(first.query)) keepScaleFor(quantityOf({ pane: first, query: first.query }));
   // For the time of drawing, so that values, caption, legend and badge are of one map.
   if (preview) pane.view = preview;
   try {

@@ -19,16 +19,13 @@ export function lookOfPanels() {
   return { table: colours[colormap], fittedScale, look, key: JSON.stringify([colormap, scale, percentiles, low, high, look]) };
 }
 
+export const isHeld = () => store.state.low !== null || store.state.high !== null;
+
 /**
  * Whether a scale is held for maps of this quantity.
  * @param {string} quantity
  */
-export function isHeldFor(quantity) {
-  if (store.state.low === null && store.state.high === null) return false;
-  // A link does not say for which: for that of its map, which is drawn first.
-  page.heldQuantity ||= quantity;
-  return quantity === page.heldQuantity;
-}
+export const isHeldFor = (quantity) => isHeld() && quantity === page.heldQuantity;
 
 /**
  * The scale of the state, fitted to maps.
@@ -36,9 +33,9 @@ export function isHeldFor(quantity) {
  * @param {ScaleOptions & { quantity?: string }} options a scale that is held is that of maps of one quantity, without a sign
  */
 export function fittedScale(maps, { quantity = "", ...options } = {}) {
-  const { scale, percentiles, low, high } = store.state, isHeld = quantity !== "" && isHeldFor(quantity);
-  const name = isHeld || (low === null && high === null) ? scale : null;
-  return fitScale(name, maps, { percentiles, ...(isHeld && !options.signed && { low, high }), ...options });
+  const { scale, percentiles, low, high } = store.state, fits = quantity !== "" && isHeldFor(quantity);
+  const name = fits || !isHeld() ? scale : null;
+  return fitScale(name, maps, { percentiles, ...(fits && !options.signed && { low, high }), ...options });
 }
 
 export const ATTENTION = "attention weight";
