@@ -196,6 +196,27 @@ def test_back_and_forward_go_through_what_was_shown(cifar_page: Page, cifar: Sma
             check_page(page, library)
 
 
+def test_a_picture_that_is_refused_or_gone_leaves_the_page_and_the_way_back(
+    cifar_page: Page, cifar: SmallApp, wide: Path
+) -> None:
+    page, service = cifar_page, cifar.handlers.service
+    for file in (wide, {"name": "a.pdf", "mimeType": "", "buffer": b"%PDF-"}):
+        upload(page, file)
+    service.pictures.upload(first_view(page)["picture"]).path.unlink()
+    service.cache.drop(page.evaluate(f"{EXPLORER}.panes[0].facts.uid"))
+    page.locator(".vx-method").select_option("relevance")
+    expect(notice(page)).to_contain_text("no longer kept here")
+    # The browser has what this needs.
+    choose_method(page, "attention")
+    expect_map(page, vitviz.analyze(wide, cifar.model, "native").attention())
+    for _ in ("relevance", "the picture"):
+        page.go_back()
+        settle(page)
+    page.go_back()
+    check_page(page, Library(cifar.model))
+    assert first_view(page)["picture"] == "example:chelsea.jpg"
+
+
 def test_a_quick_change_while_a_map_is_computed_ends_at_the_last(page: Page, library: Library) -> None:
     """No late analysis takes the place of what was chosen meanwhile."""
     for name, method in (("rocket.jpg", "relevance"), ("coffee.jpg", "legrad"), ("astronaut.jpg", "legrad")):

@@ -75,9 +75,9 @@ function withOwnSettings(view) {
  */
 export const addressOf = (link) => withHostEntries(location.pathname, link);
 
-/** Add a history entry if the page shows something else; its address follows later. */
+/** Add a history entry once the page shows something else; its address follows later. */
 export function showEntry() {
-  if (page.isOpening || !backend.computes) return;
+  if (page.isOpening || !backend.computes || !isSettled()) return;
   const { views, layout } = store.state, key = JSON.stringify([layout, ...views.map((view) => [analysisKey(view), view.method])]);
   const entry = history.state?.vitviz ? history.state : null, isNew = entry !== null && entry.place !== key;
   const id = isNew || !entry ? randomId() : entry.vitviz;
@@ -119,6 +119,8 @@ export function setOpening(value) {
  */
 export function openLink(link, known) {
   const entry = store.state;
+  // What is shown then takes the place of this entry, which may stand for a picture that is gone.
+  writeHistory("replaceState", null);
   forgetChoices();
   setOpening(true);
   // Afterwards, whatever happened, the address follows the state.

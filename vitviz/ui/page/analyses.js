@@ -27,7 +27,6 @@ export function requestAnalysis(pane, view) {
   const key = analysisKey(view), otherPane = panes[1 - pane.index], reason = missing.get(view.model);
   if (pane.alone === key) return;
   if (reason !== undefined) return showAlone(pane, view, reason);
-  pane.element.classList.add("vx-stale");
   if (analyses.has(key)) return showKnownAnalysis(pane, view, analyses.get(key));
   if (otherPane.key === key) return showKnownAnalysis(pane, view, otherPane.facts);
   if (pane.pendingKey === key) return;
@@ -109,7 +108,6 @@ function showMissing(reason) {
  */
 function showAlone(pane, view, text) {
   clearPending(pane, pane.pendingKey);
-  pane.element.classList.remove("vx-stale");
   pane.showAlone(view, text);
   setState("ready");
   if (pane.index === 0) showMissing(text);
@@ -133,7 +131,12 @@ function restoreView(pane, key, error) {
   if (error.expired) return store.refresh();
   if (!pane.facts) return error.final === undefined ? pane.setStatus(reasonOf(error)) : showAlone(pane, view, reasonOf(error));
   const { state: { alike_layer, panel }, asked } = pane.shown, views = store.state.views.with(pane.index, pane.view);
+  // The way back leads past what cannot be shown.
+  history.replaceState(null, "");
+  // Of what the server no longer has, the page shows what it holds.
+  pane.key = analysisKey(pane.view);
   store.patch({ alike_layer, panel: store.state.panel || panel, views }, store.asked.with(pane.index, asked[pane.index]));
+  store.refresh();
   const own = uploads.get(view.model), names = (own && error.architectures) ?? [];
   const remedies = names.map((/** @type {string} */ name) => ({ label: `Open as ${name}`, act: () => openAs(own, name) }));
   // What a message asks for is said there.
@@ -194,7 +197,6 @@ function openingOf(index, view, facts) {
  */
 function loadAnalysis(pane, facts, view) {
   setState("loading");
-  pane.element.classList.remove("vx-stale");
   pane.load(facts, models[facts.model], view);
   pane.shown = { state: store.state, asked: store.asked };
 }

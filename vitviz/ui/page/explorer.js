@@ -64,19 +64,18 @@ export function sync(previous) {
     } else if (pane.key !== analysisKey(view)) requestAnalysis(pane, view);
     else {
       requests.drop(`analysis ${pane.index}`);
-      pane.element.classList.remove("vx-stale");
       if (!isEqual(pane.view, view)) pane.setView(view);
       else if (isRecompared) pane.requestFiles();
       pane.shown = { state: store.state, asked: store.asked };
     }
   }
-  showEntry();
   update();
   timings.changes.push(performance.now() - started);
 }
 
 /** Show what is there, and request what follows from it. */
 function update() {
+  showEntry();
   showControls();
   panels.requestChanges();
   probes.request();
@@ -88,8 +87,11 @@ function update() {
 }
 
 function showControls() {
-  for (const pane of panes) pane.element.classList.toggle("vx-alone", Boolean(pane.alone));
   const { state } = store, view = state.views[page.active], pane = activePane();
+  for (const { element, key, alone, index } of panes) {
+    element.classList.toggle("vx-alone", Boolean(alone));
+    element.classList.toggle("vx-stale", ![key, alone].includes(analysisKey(state.views[index] ?? {})));
+  }
   source.show(view, pane.key === analysisKey(view) ? pane.facts : null, pane.model);
   panels.show(state, pane.facts, pane.model);
   comparison.show(state);
