@@ -10,11 +10,7 @@ import torch
 
 from tests.reference_packages import timm
 
-VARIANTS: dict[str, dict[str, object]] = {
-    "cls": {},
-    "registers": {"reg_tokens": 4},
-    "mean": {"global_pool": "avg"},
-}
+VARIANTS: dict[str, dict[str, object]] = {"cls": {}, "registers": {"reg_tokens": 4}, "mean": {"global_pool": "avg"}}
 CLASSES = 7
 LAYERS = 3
 

@@ -159,7 +159,7 @@ HF: dict[str, tuple[str, dict[str, Any]]] = {
     "BeitModel": ("BeitConfig", {"use_shared_relative_position_bias": True}),
     "Data2VecVisionForImageClassification": ("Data2VecVisionConfig", {"use_relative_position_bias": True}),
     "BlipVisionModel": ("BlipVisionConfig", {}),
-    "YolosModel": ("YolosConfig", {"image_size": [48, 48], "num_detection_tokens": 3}),
+    "YolosForObjectDetection": ("YolosConfig", {"image_size": [48, 48], "num_detection_tokens": 3}),
 }
 
 
@@ -175,9 +175,8 @@ def test_families_of_transformers_have_the_attention_that_it_returns(name: str, 
         pixels = torch.randn(1, 3, 48, 48)
         expected = of_transformers(module, pixels).attention
         module.set_attn_implementation(kernel)
-        prefix = {"prefix": ["cls", "detection 1", "detection 2", "detection 3"]} if name.startswith("Yolos") else {}
         kernel = module.config._attn_implementation
-        model = load(module, normalisation="half", engine="module", **prefix)
+        model = load(module, normalisation="half", engine="module")
         trace = model.network.encode(pixels).traces[0]
         assert module.config._attn_implementation == kernel
     assert len(expected) == trace.layers == 2

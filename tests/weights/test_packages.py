@@ -230,6 +230,11 @@ def test_a_bare_file_of_other_patches_than_the_name_s_is_not_resized(tmp_path: P
 def test_a_layout_that_vitviz_has_no_network_for_is_refused_with_what_opens_it(tmp_path: Path) -> None:
     for part, (kind, name) in OTHERS.items():
         torch.save({f"{part}weight": torch.ones(2, 2)}, tmp_path / "other.pth")
+        save_file({f"{part}weight": torch.ones(2, 2)}, tmp_path / "other.safetensors")
+        with pytest.raises(
+            UnknownFamilyError, match=r"load_state_dict\(safetensors\.torch\.load_file\('other\.safetens"
+        ):
+            vitviz.load(tmp_path / "other.safetensors")
         with pytest.raises(UnknownFamilyError) as refused:
             vitviz.load(tmp_path / "other.pth")
         sentence = str(refused.value)

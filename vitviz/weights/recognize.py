@@ -237,8 +237,9 @@ def _refusal(file: WeightFile) -> str:
             others += f", and of the layout {family.name!r} there is no {quote(lacking[0])}"
     what = f"the keys of {kind}" if kind else others
     by_timm = f"architecture={name!r}, if that is what timm calls it, or " if name else ""
+    reader = "safetensors.torch.load_file" if file.path.suffix == ".safetensors" else "torch.load"
     lines = (
-        f"module = …, as it was built; module.load_state_dict(torch.load({file.name!r})); "
+        f"module = …, as it was built; module.load_state_dict({reader}({file.path.name!r})); "
         "vitviz.load(module.eval(), preprocessing=…), with what prepares its pictures"
     )
     return f"{file.name}: no layout that vitviz has a network for: {what}; expected {by_timm}three lines: {lines}"

@@ -17,7 +17,7 @@ from vitviz.errors.messages import describe
 # Fields of transformers' outputs, best first: logits, pooled features, tokens, then the outputs of dense heads.
 FIELDS = (
     *("logits", "image_embeds", "pooler_output", "last_hidden_state"),
-    *("predicted_depth", "heatmaps", "feature_maps"),
+    *("predicted_depth", "heatmaps", "feature_maps", "reconstruction"),
 )
 MAX_REASON_CHARS = 300
 Forward = Callable[[nn.Module, torch.Tensor], Any]

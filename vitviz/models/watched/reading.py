@@ -37,11 +37,11 @@ def verify_reading(
         prefix: names of the tokens that are not patches, in the module's order.
 
     Returns:
-        Whether it reads the token with the name ``"cls"``, and no other; and in words, whether it leaves out the last
-        layer, reads several tokens together, or is the same for every picture.
+        Whether it reads the token with the name ``"cls"``, and no other; and in words, whether it reads several other
+        ones, leaves out the last layer, reads several tokens together, or is the same for every picture.
 
     Raises:
-        ConfigError: it reads other tokens than the one with the name ``"cls"``, and no patch.
+        ConfigError: it reads one other token than that with the name ``"cls"``, and no patch.
     """
     if verified.pooling_call is not None:
         return False, ()
@@ -50,10 +50,15 @@ def verify_reading(
     has_patches = not torch.equal(output(range(len(prefix), count)), reference)
     read = [name for place, name in enumerate(prefix) if not torch.equal(output([place]), reference)]
     if not has_patches and "cls" in prefix and read and "cls" not in read:
+        if len(read) > 1:
+            # Such as those of YOLOS for detection, beside which its CLS token is read by none.
+            return False, (f"the output reads {' and '.join(map(repr, read))}, and not 'cls'",)
         place, others = prefix.index(read[0]), [name for name in prefix if name != "cls"]
         expected = [*others[:place], "cls", *others[place:]]
-        found = f"prefix={list(prefix)}: of these tokens, the output reads {' and '.join(map(repr, read))} alone"
-        raise ConfigError(f"{found}; expected the name 'cls' for what it reads, such as prefix={expected}")
+        raise ConfigError(
+            f"prefix={list(prefix)}: of these tokens, the output reads {read[0]!r} alone; expected the name 'cls' for "
+            f"what it reads, such as prefix={expected}"
+        )
     if not has_patches and not read:
         if torch.equal(_marked_output(_before_last_layer(-pixels, verified), verified, ()), reference):
             return False, ("the output is the same for every picture, as that of a head whose weights are zero",)

@@ -190,9 +190,11 @@ def _verify_places(
     between = [replay.shapes[call].tokens for call in calls if call not in places]
     patches = f"{len(places)} layers attend among the {grid[0]}×{grid[1]} patches"
     if between:
-        number = f"{len(between)} call{'s' if len(between) > 1 else ''} between them do{'es' * (len(between) == 1)} not"
-        reasons = "padded windows, coarser keys or attention between channels"
-        raise ConfigError(f"{patches}, but {number}, such as {between[0]}: {reasons}")
+        raise ConfigError(
+            f"{patches}, but {len(between)} call{'s' if len(between) > 1 else ''} between them "
+            f"do{'es' * (len(between) == 1)} not, such as {between[0]}: padded windows, coarser keys or attention "
+            "between channels"
+        )
     sizes = list(dict.fromkeys((shape.heads, shape.dim) for shape in map(replay.shapes.__getitem__, calls)))
     if len(sizes) > 1:
         kinds = " and ".join(f"{heads} heads of {dim} features" for heads, dim in sizes)
