@@ -265,7 +265,8 @@ function showSheet(pane, token) {
   page.sheet.show({
     token,
     marked,
-    onDraw: () => showCell(pane, token, marked.length),
+    // By then, a model that is missing may have taken the analysis away.
+    onDraw: () => pane.facts && showCell(pane, token, marked.length),
     layer: valueOf(view, "layer", facts),
     head,
     shared: store.state.shared_scale,
