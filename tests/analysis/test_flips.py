@@ -140,7 +140,7 @@ def test_of_a_single_patch_nothing_can_be_covered(make_model: MakeModel) -> None
 def test_what_has_no_other_answer_is_refused_by_name(make_model: MakeModel) -> None:
     analysis = analyze(photo(), make_model())
     best = analysis.predictions(1)[0].label
-    other = analyze(photo(1), make_model()).rollout()
+    other, finer = analyze(photo(1), make_model()).rollout(), analyze(photo(), make_model(), resolution=32).rollout()
     check_refusals(
         MethodError,
         {
@@ -150,6 +150,8 @@ def test_what_has_no_other_answer_is_refused_by_name(make_model: MakeModel) -> N
             "target 99: this model has classes 0 to 4": lambda: analysis.flip(99, order=analysis.rollout()),
             "margin = 1: expected a number from 0": lambda: analysis.flip(margin=1),
             "maps: 'order' is on": lambda: analysis.flip(order=other),
+            "order: Tensor .* found; expected a Heatmap": lambda: analysis.flip(order=other.values),  # type: ignore[arg-type]
+            r"order: a map of \(.* patches; expected": lambda: analysis.flip(order=finer),
             "random_orders = -1": lambda: analysis.flip(random_orders=-1),
         },
     )

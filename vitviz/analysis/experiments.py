@@ -58,8 +58,9 @@ class Experiments(Analysed):
                 image than for one without any patch.
         """
         if not isinstance(maps, Mapping) or not all(isinstance(each, Heatmap) for each in maps.values()):
-            expected = "expected maps by name, such as {'rollout': analysis.rollout()}"
-            raise MethodError(f"maps: {describe(maps)} found; {expected}")
+            raise MethodError(
+                f"maps: {describe(maps)} found; expected maps by name, such as {{'rollout': analysis.rollout()}}"
+            )
         for name, heatmap in maps.items():
             check_place(self.prepared, name, heatmap)
         values = {name: heatmap.values for name, heatmap in maps.items()}

@@ -14,7 +14,7 @@ from vitviz.analysis.places import check_place
 from vitviz.analysis.predictions import Prediction
 from vitviz.attention.precision import plain_torch
 from vitviz.attention.token_map import TokenMap
-from vitviz.errors.arguments import integer, number
+from vitviz.errors.arguments import instance, integer, number
 from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import MethodError
 from vitviz.metrics.flip import FlipSearch
@@ -94,8 +94,11 @@ def flip(
         raise MethodError(f"to = {to!r}: this is the answer already; expected another class, or None for any other")
     margin = number("margin", margin, lambda value: 0 <= value < 1, "a number from 0 up to, but not including, 1")
     search, ranking = FlipSearch(analysis.network, analysis.prepared.pixels, first, other, margin, report), None
+    layout = analysis.trace.layout
     if order is not None:
-        check_place(analysis.prepared, "order", order)
+        check_place(analysis.prepared, "order", instance("order", order, Heatmap, "analysis.rollout()", MethodError))
+        if order.shape != (grid := (layout.grid_height, layout.grid_width)):
+            raise MethodError(f"order: a map of {order.shape} patches; expected {grid}, those of this analysis")
         ranking = order.values.flatten().argsort(descending=True, stable=True).tolist()
     covered, is_found = search.patches(ranking)
     # The search goes on with random orders.
@@ -110,7 +113,6 @@ def flip(
     typical = median(counts) if counts else math.inf
     answer = int(without.argmax()) if other is None else other
     after = Prediction(labels[answer], float(without[answer]), answer)
-    layout = analysis.trace.layout
     patches = tuple(divmod(patch, layout.grid_width) for patch in sorted(covered)) if is_found else ()
     cover = torch.tensor(
         [[float((row, column) in patches) for column in range(layout.grid_width)] for row in range(layout.grid_height)]

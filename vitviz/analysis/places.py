@@ -17,7 +17,9 @@ def check_place(prepared: PreparedImage, name: str, heatmap: Heatmap) -> None:
     image, has_this_size = prepared.image, heatmap.image.size == prepared.image.size
     box = prepared.geometry.resized(*image.size).box
     if has_this_size and heatmap.geometry.box != box:
-        found = f"on the part {heatmap.geometry.box} of the picture"
-        raise MethodError(f"maps: {name!r} is {found}; expected it on the model's input, {box}")
+        raise MethodError(
+            f"maps: {name!r} is on the part {heatmap.geometry.box} of the picture; "
+            f"expected it on the model's input, {box}"
+        )
     if has_this_size and not is_same_picture(heatmap.image, image):
         raise MethodError(f"maps: {name!r} is on another picture; expected maps of this analysis")
