@@ -143,6 +143,9 @@ def test_relevance_of_families_that_only_watching_opens_is_that_of_materialised_
         matrices, gradients = materialised_gradients(module, pixels)
         inputs = AttributionInput(model.network, pixels, class_target(0, 5))
         found = METHODS["relevance"].compute(inputs.gradients)
+        features = model.network.layer_features(pixels, class_target(0, 5), len(matrices) - 1)[0]
+        module.blocks[-1].norm1.register_forward_hook(lambda _, __, normed: close(features, normed[0], "Grad-CAM"))
+        module(pixels)
     relevance = torch.eye(matrices[0].shape[-1])
     for weights, gradient in zip(matrices, gradients, strict=True):
         relevance = relevance + (weights * gradient).relu().mean(0) @ relevance

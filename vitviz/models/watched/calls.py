@@ -87,7 +87,7 @@ class AttentionCall:
             scores = precise(self.queries) @ precise(self.keys).mT * self.scale + self.bias
             left = (scores + key_bias.to(scores)).logsumexp(-1) - scores.logsumexp(-1)
             # What a hidden token reads does not matter.
-            if bool((left.where(key_bias > -math.inf, 0) < math.log(MIN_WEIGHT)).any()):
+            if bool(((left < math.log(MIN_WEIGHT)) & self.bias.isinf().any(-1) & (key_bias > -math.inf)).any()):
                 raise MethodError(
                     f"call {self.number} of attention: the hidden patches have all of a token's attention, so that "
                     "nothing tells where it would go; expected other patches, or fewer"

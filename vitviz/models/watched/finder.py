@@ -92,7 +92,9 @@ class AttentionFinder:
 
     def _note_linear(self, step: Step, result: Any) -> None:
         first, second = (step.args[place] for place in PRODUCTS.get(step.name, (0, 1)))
-        if isinstance(first, Result) and self._is_constant(second) and isinstance(result, torch.Tensor):
+        # Positions may be linear maps of a table, which tell nothing of the tokens.
+        is_live = isinstance(first, Result) and (not self.has_picture or first.step in self._live)
+        if is_live and self._is_constant(second) and isinstance(result, torch.Tensor):
             self._linear = (origin(self.steps, first, COPIES), math.prod(result.shape[:-1]))
 
     def _is_constant(self, reference: Any) -> bool:

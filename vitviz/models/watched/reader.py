@@ -67,8 +67,9 @@ def read_call(
     if part.scores is not None:
         queries, keys = queries_and_keys(steps[part.scores], operands[part.scores], part.is_flipped)
         queries, keys = lead(queries)[..., rows, :], lead(keys, True)
-    # A weight of zero has no derivative of its logarithm.
-    logarithm = weights.where(weights > 0, 1).log().masked_fill(weights == 0, -math.inf)
+    # Such a weight is not exact, and one of zero has no derivative of its logarithm.
+    is_lost = weights < torch.finfo(weights.dtype).tiny
+    logarithm = weights.masked_fill(is_lost, 1).log().masked_fill(is_lost, -math.inf)
     bias = _rest(queries, keys, part.scale, logarithm)
     return AttentionCall(queries, keys, values, part.scale, bias, output)
 
@@ -149,10 +150,12 @@ def _rest(queries: torch.Tensor, keys: torch.Tensor, scale: float, logarithm: to
     """
     product = precise(queries) @ precise(keys).mT * scale
     bias = logarithm - product
-    # A weight this small has no exact logarithm, and needs no bias.
-    is_lost = product < product.amax(-1, keepdim=True) + math.log(MIN_WEIGHT)
-    spread = bias.masked_fill(is_lost, -math.inf).amax(-1) - bias.masked_fill(is_lost, math.inf).amin(-1)
+    # What the product explains of the others, it explains of weights that are nearly zero.
+    is_small = product < product.logsumexp(-1, keepdim=True) + math.log(MIN_WEIGHT)
+    highest = bias.masked_fill(is_small, -math.inf).amax(-1, keepdim=True)
+    spread = highest - bias.masked_fill(is_small, math.inf).amin(-1, keepdim=True)
     bound = ROUNDING.get(queries.dtype, 1e-5) * max(1.0, float(product.detach().abs().max()))
-    if bool((spread <= bound).all()):
-        return None
-    return bias - bias.where(bias.isfinite(), 0).mean(-1, keepdim=True)
+    if not bool((spread <= bound).all()):
+        return bias - bias.where(bias.isfinite(), 0).mean(-1, keepdim=True)
+    # Scores this far apart are less exact than their softmax.
+    return bias.where(~is_small, highest) if bool(is_small.any()) else None

@@ -109,10 +109,9 @@ def find_stream(replay: Replay, tokens: int, calls: Sequence[int]) -> tuple[Resi
         gaps = [layer for layer in gaps if not _continues(program, *pairs[layer], (*SUMS, *NORMS))]
     remarks: tuple[str, ...] = ()
     if len(gaps) == 1 and gaps[0] + 1 < len(calls):
-        parts = f"layers 0 to {gaps[0]} and {gaps[0] + 1} to {len(calls) - 1}"
         remarks = (
-            f"residual connections join {parts} among themselves, but not with each other, as in an encoder and a "
-            "decoder; a map of all layers goes through both",
+            f"residual connections join layers 0 to {gaps[0]} and {gaps[0] + 1} to {len(calls) - 1} among themselves, "
+            "but not with each other, as in an encoder and a decoder; a map of all layers goes through both",
         )
     is_alike = len({program.steps[number].shape for number in found}) == 1
     return (ResidualStream(tokens, found[0], tuple(found[1:])) if is_alike and not gaps else None), remarks

@@ -168,8 +168,9 @@ def _verify_calls(replay: Replay, pixels: torch.Tensor, grid: tuple[int, int], e
         if first.keys > first.queries >= count:
             reason += f"; there are {first.keys - first.queries} more keys than tokens, which no map could show"
         if first.queries < count:
-            few = f"fewer than the {count} patches of the picture; expected a token for each"
-            raise ConfigError(f"attention among {kinds}: {few}")
+            raise ConfigError(
+                f"attention among {kinds}: fewer than the {count} patches of the picture; expected a token for each"
+            )
         # All layers have the tokens of the first one, or are refused below.
         shapes, extras = {layers[0]: first}, [*extras, first.queries - count]
     for other_tokens in dict.fromkeys(extras):
