@@ -245,13 +245,13 @@ def test_what_does_not_fit_a_link_is_left_out_with_a_reason(browser: Browser, ad
 def test_a_saved_page_has_both_pictures_and_the_layer_that_was_shown(
     browser: Browser, address: str, pair: list[Analysis]
 ) -> None:
-    with opened_page(
-        browser, address, "layout=alike&second.example=astronaut.jpg&alike-layer=4&second.alike=4.7"
-    ) as page:
+    link = "layout=alike&second.example=astronaut.jpg&alike-layer=4&second.alike=4.7&patches-off=1.1"
+    with opened_page(browser, address, link) as page:
         file = saved(page, "page")
         expect(page.locator(".vx-said")).to_have_text("Saved chelsea.html.")
     with saved_page(browser, file) as page:
         expect_likeness(page, pair, 1, (4, 7), 4)
+        expect(page.locator(".vx-headline")).to_contain_text("A: 1 square hidden · B, of 108 things")
         page.keyboard.press("Escape")
         page.wait_for_function(COLOURED)
         expect_colours(page, pair, 4)

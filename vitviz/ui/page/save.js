@@ -83,7 +83,7 @@ async function savedBeside() {
     [first.facts.uid, name], [facts.uid, name], [facts.uid, "seen.webp"],
   ].map(async ([uid, file]) => asBase64(await backend.file(uid, file))));
   return {
-    view: { picture: BESIDE, alike: view.alike },
+    view: { picture: BESIDE, alike: view.alike, heads_off: view.heads_off, patches_off: view.patches_off },
     facts: { ...facts, uid: BESIDE, model: "", step: null, picture: `data:image/webp;base64,${picture}` },
     files: { features, [`${BESIDE} features`]: others },
   };
