@@ -64,12 +64,7 @@ def test_the_grid_has_every_patch_at_its_place(layout: TokenLayout) -> None:
 
 @pytest.mark.parametrize(
     ("layout", "reader"),
-    [
-        (FIVE, "cls"),
-        (DISTILLED, "cls"),
-        (BARE, "patches"),
-        (TokenLayout(("register 1",), 2, 2), "patches"),
-    ],
+    [(FIVE, "cls"), (DISTILLED, "cls"), (BARE, "patches"), (TokenLayout(("register 1",), 2, 2), "patches")],
 )
 def test_a_map_starts_from_cls_or_else_from_all_patches(layout: TokenLayout, reader: str) -> None:
     assert layout.default_query == reader

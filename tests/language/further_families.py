@@ -228,6 +228,39 @@ def blip() -> Made:
     return hf.BlipForConditionalGeneration(config), hf.BlipProcessor(images, tokenizer()), QUESTION
 
 
+def idefics() -> Made:
+    """Between the layers of its decoder, some attend to the picture."""
+    words = tokenizer("<image>", "<fake_token_around_image>", "<end_of_utterance>")
+    sizes = {key: TEXT[key] for key in ("hidden_size", "intermediate_size", "num_attention_heads")}
+    config = hf.IdeficsConfig(
+        **sizes | {"vocab_size": 200, "additional_vocab_size": 3, "num_hidden_layers": 4, "use_resampler": False},
+        cross_layer_interval=2,
+        vision_config={**VISION, "embed_dim": WIDTH},
+        alpha_initializer="ones",
+    )
+    images = hf.IdeficsImageProcessor(image_size=EDGE)
+    return hf.IdeficsForVisionText2Text(config), hf.IdeficsProcessor(images, words), QUESTION
+
+
+def gemma4() -> Made:
+    """The last layers of its decoder read keys of layers before, for one token of the prompt alone."""
+    names = ("image_token", "boi_token", "eoi_token", "audio_token", "boa_token", "eoa_token")
+    words = tokenizer(**{name: f"<{name}>" for name in names})
+    kinds = {"sliding_window": 10, "layer_types": ["sliding_attention", "full_attention"] * 2}
+    vision = {"hidden_size": WIDTH, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    vision |= {"num_key_value_heads": 4, "head_dim": 8, "position_embedding_size": 64}
+    cells = {"patch_size": 8, "pooling_kernel_size": 2}
+    config = hf.Gemma4Config(
+        text_config={**TEXT, **kinds, "num_hidden_layers": 4, "num_kv_shared_layers": 2, "global_head_dim": 8}
+        | {"vocab_size_per_layer_input": TEXT["vocab_size"], "hidden_size_per_layer_input": 8},
+        vision_config=vision | cells,
+        **{f"{name}_id": getattr(words, f"{name}_id") for name in names[:4]},
+    )
+    images = hf.Gemma4ImageProcessor(**cells, max_soft_tokens=70)
+    processor = hf.Gemma4Processor(hf.Gemma4AudioFeatureExtractor(), images, words, hf.Gemma4VideoProcessor())
+    return hf.Gemma4ForConditionalGeneration(config), processor, f"<image_token> {QUESTION}"
+
+
 def got_ocr2() -> Made:
     words = tokenizer("<|im_start|>", "<|im_end|>", "<img>", "</img>", "<imgpad>")
     config = hf.GotOcr2Config(
@@ -323,7 +356,7 @@ FURTHER: dict[str, Callable[[], Made]] = {
     each.__name__: each
     for each in (
         *(ovis2, cohere2_vision, lighton_ocr, perception_lm, glm46v, glm_ocr, exaone4_5, paddleocr_vl, qwen3_vl_moe),
-        *(video_llama_3, fuyu, blip, donut),
+        *(video_llama_3, fuyu, blip, donut, idefics, gemma4),
         *(qwen3_5, got_ocr2, deepseek_vl_hybrid, aria, kosmos2, chameleon, janus, pix2struct),
     )
 }

@@ -285,6 +285,13 @@ def test_a_generate_of_its_own_around_that_of_transformers_passes_gradients_on(a
     close(found.relevance("cat").values, answer.relevance("cat").values)
 
 
+def test_what_flows_through_layers_that_read_for_one_token_alone_is_refused() -> None:
+    module, processor, question = make("gemma4")
+    answer = vitviz.ask(PICTURE, question, vitviz.load(module, processor=processor), max_new_tokens=2)
+    with pytest.raises(MethodError, match="has some that read for the last one alone, by keys of other layers"):
+        answer.rollout(0)
+
+
 def test_a_second_pass_keeps_no_call_of_an_encoder_whatever_module_attends() -> None:
     tokens = torch.zeros(1, 3, 4)
     with torch.no_grad(), KeptCalls(2, False) as kept:

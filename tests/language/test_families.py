@@ -44,8 +44,8 @@ def test_attention_is_that_of_eager_and_places_are_those_of_repainted_squares(na
     assert found == plain.sequences[0, -WORDS:].tolist() == eager.sequences[0, -WORDS:].tolist()
     is_cross = answer.layers[0].is_cross
     steps = (is_cross and getattr(eager, "cross_attentions", None)) or eager.attentions
-    if name == "blip":
-        steps = cross_attention_of_blip(module, inputs)
+    if name in ("blip", "idefics"):
+        steps = cross_attention_of(module, inputs)
     for step in range(WORDS):
         matrices = [each for each in steps[step] if not is_cross or each.shape[-1] == answer.layers[0].prompt]
         for number, (layer, matrix) in enumerate(zip(answer.layers, matrices, strict=True)):
@@ -56,10 +56,10 @@ def test_attention_is_that_of_eager_and_places_are_those_of_repainted_squares(na
             close(answer.weights(answer.tokens[step], number), F.pad(matrix[0, :, -1], (dropped, 0)))
 
 
-def cross_attention_of_blip(module: Any, inputs: Any) -> Any:
-    """Its attention to the picture, which its ``generate`` does not return, by step and layer."""
+def cross_attention_of(module: Any, inputs: Any) -> Any:
+    """Attention to the picture that ``generate`` does not return, by step and layer."""
     found = list[torch.Tensor]()
-    parts = [part for name, part in module.named_modules() if name.endswith("crossattention.self")]
+    parts = [part for name, part in module.named_modules() if name.endswith(("crossattention.self", ".cross_attn"))]
     hooks = [part.register_forward_hook(lambda _, args, output: found.append(output[1])) for part in parts]
     with torch.no_grad():
         module.generate(**inputs, max_new_tokens=WORDS, do_sample=False)
@@ -100,10 +100,9 @@ def check_places(module: Any, answer: Answer) -> None:
     with torch.no_grad(), Count():
         module.generate(**answer.prompt.inputs(), max_new_tokens=1, do_sample=False)
     is_cross = answer.layers[0].is_cross
-    layers = module.config.get_text_config(decoder=True).num_hidden_layers * (1 + (is_cross and len(answer.layers) > 1))
-    first = len(counts) - layers
-    if first < 0:
-        # Of attention that the decoder writes by hand, the keys are not seen here.
+    first = len(counts) - len(answer.recorder.layers)
+    if first < answer.recorder.skipped:
+        # Of attention that is written by hand, nothing is seen here.
         assert answer.attention(0, 0).shape == (4, 4)
         return
     if is_cross:

@@ -109,7 +109,7 @@ def _record(
     text, calls = config.get_text_config(decoder=True), len(recorder.layers)
     layers: int = getattr(text, "decoder_layers", 0) or getattr(text, "num_hidden_layers", calls)
     crossed = sum(layer.is_cross for layer in recorder.layers)
-    if calls != layers and (calls, crossed) != (2 * layers, layers):
+    if calls not in (layers, layers + crossed):
         raise ConfigError(
             f"attention was seen in {calls} places of its {layers} layers: the others pass on what they read in "
             "another way; expected one that decodes with attention alone, as with attn_implementation='sdpa'"

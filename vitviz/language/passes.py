@@ -89,10 +89,9 @@ def flow(
         )
     share, gradients = 0.5, tuple[torch.Tensor | None, ...]([None] * len(outputs))
     if is_relevance:
-        gradient = torch.zeros_like(logits)
-        for step, each in factors.items():
-            gradient[step, list(each)] = gradient.new_tensor(list(each.values()))
-        share, gradients = 1.0, torch.autograd.grad(logits, outputs, gradient, materialize_grads=True)
+        with torch.enable_grad():
+            scores = [factor * logits[step, token] for step in factors for token, factor in factors[step].items()]
+        share, gradients = 1.0, torch.autograd.grad(scores, outputs, materialize_grads=True)
     own = next(layer.prompt for layer in layers if not layer.is_cross)
     row, crossed = torch.zeros(own + len(ids) - 1, device=logits.device), torch.zeros((), device=logits.device)
     row[[own - 1 + step for step in factors]] = 1 / len(factors)
@@ -119,6 +118,11 @@ def _passed(
     By the attention, or by its positive product with its gradient, which that of the output gives.
     """
     _, heads, count, _ = output.shape
+    if count % len(row):
+        raise MethodError(
+            "rollout and relevance need layers that read for each token of the prompt; this network has some that read "
+            "for the last one alone, by keys of other layers"
+        )
     # The heads of a group may stand in place of queries if one token asks.
     asking, heads = row.expand(count), heads * count // len(row)
     size = max(1, MAX_NUMBERS // (heads * given["key"].shape[-2]))

@@ -63,12 +63,18 @@ class Prompt:
                     # Some processors put it there themselves.
                     return cls(*fields, {"text": question})
                 return marked
-            parts = [*({"type": "image"} for _ in pictures), {"type": "text", "text": question}]
-            question = [{"role": "user", "content": parts}]
+            question = [
+                {
+                    "role": "user",
+                    "content": [*({"type": "image"} for _ in pictures), {"type": "text", "text": question}],
+                }
+            ]
         is_messages = isinstance(question, Sequence) and all(isinstance(each, Mapping) for each in question)
         if not question or not is_messages:
-            expected = "expected a text that is not empty, or messages with 'role' and 'content'"
-            raise MethodError(f"question {describe(question)}: {expected}")
+            raise MethodError(
+                f"question {describe(question)}: expected a text that is not empty, or messages with 'role' and "
+                "'content'"
+            )
         with module_errors(f"question: {model.name} has no chat template that takes its messages", MethodError):
             text = processor.apply_chat_template(list(question), add_generation_prompt=True)
             begin = getattr(model.tokenizer, "bos_token", None)

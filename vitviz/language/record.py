@@ -53,9 +53,11 @@ class Layer:
         bias = None if call.bias is None else call.bias.clone()
         self._queries.append((precise(call.queries) * call.scale, groups, bias, call.key_count))
 
-    def begin(self, row: torch.Tensor, ends: torch.Tensor) -> None:
-        """Add the first token if it fits, by its row ``"head key"`` and the first and last keys ``"group 2 dim"``."""
+    def begin(self, rows: torch.Tensor, ends: torch.Tensor) -> None:
+        """Add the first token if it fits, by ``"head query key"`` and the first and last keys ``"group 2 dim"``."""
         queries, _, _, count = self._queries[0]
+        # As many queries are its heads as in each other step.
+        row = rows[:, -(queries[..., 0].numel() // len(rows)) :].flatten(0, 1)
         self.is_cross = count == row.shape[-1] and torch.equal(self._keys[:, [0, -1]], ends)
         # The last key of a decoder's step is its last but one in the next.
         if len(row) == queries[..., 0].numel() and (self.is_cross or torch.equal(self._keys[:, -2], ends[:, 1])):
@@ -100,7 +102,9 @@ class Recorder:
             if len(call.queries) == 1:
                 check_call(call)
             ends = call.keys[0].unique_consecutive(dim=0)[:, [0, -1]]
-            self._first.append((call_weights(call)[0, :, -1].clone(), ends))
+            # The last token's; a few queries with one bias may be heads of its that share a key.
+            is_one = call.query_count < MAX_QUERIES and (call.bias is None or call.bias.shape[-2] == 1)
+            self._first.append((call_weights(call)[0, :, 0 if is_one else -1 :].clone(), ends))
         else:
             if self._place == len(self.layers):
                 self.layers.append(Layer())

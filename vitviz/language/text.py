@@ -118,15 +118,14 @@ def find_word(words: Sequence[Word], word: Any) -> Word:
         return word
     if integer_or_none(word) is not None:
         return words[index_from_end("word", word, len(words), "this answer has")]
-    texts = ((each.text, each.text.strip(MARKS)) for each in words)
-    found = [number for number, each in enumerate(texts) if isinstance(word, str) and word in each]
+    texts = [each.text for each in words]
+    found = [number for number, each in enumerate(texts) if isinstance(word, str) and word in (each, each.strip(MARKS))]
     if len(found) == 1:
         return words[found[0]]
-    legal = [each.text for each in words]
     reason = (
         f"is written {len(found)} times; expected one of the words {found}"
         if found
-        else f"expected a place, or one of {listing(legal, 20)}{did_you_mean(word, legal)}"
+        else f"expected a place, or one of {listing(texts, 20)}{did_you_mean(word, texts)}"
     )
     raise QueryError(f"word {describe(word)}: {reason}")
 
