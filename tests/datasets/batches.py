@@ -9,10 +9,7 @@ from typing import Any
 import pyarrow.parquet as parquet
 
 from vitviz import Model
-from vitviz.datasets import (
-    BatchRequest,
-    MapRequest,
-)
+from vitviz.datasets import BatchRequest, MapRequest
 from vitviz.progress import Progress
 
 COUNT = 12

@@ -17,10 +17,7 @@ from PIL import Image
 
 from tests.support.colour_profiles import gamma_profile
 from tests.support.training import PLAIN, grey_images, write_folder
-from vitviz import (
-    ImageError,
-    Preprocessing,
-)
+from vitviz import ImageError, Preprocessing
 from vitviz.images.colours import SRGB_CHROMATICITIES
 from vitviz.training.config import TrainingConfig
 from vitviz.training.data import read_image_folder, training_batches

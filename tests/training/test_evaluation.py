@@ -10,11 +10,7 @@ import pytest
 import torch
 
 from tests.support.training import PLAIN, grey_images
-from vitviz import (
-    DataError,
-    Preprocessing,
-    VisionTransformer,
-)
+from vitviz import DataError, Preprocessing, VisionTransformer
 from vitviz.training.calibrate import calibration_error
 from vitviz.training.data import LabelledImages
 from vitviz.training.evaluate import Accuracy, evaluate, logits_of

@@ -10,10 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.training import COLOURS, PLAIN, SMALL, write_folder
-from vitviz import (
-    ConfigError,
-    DataError,
-)
+from vitviz import ConfigError, DataError
 from vitviz.training import data as data_module
 from vitviz.training import loop
 from vitviz.training.config import PRESETS, TrainingConfig

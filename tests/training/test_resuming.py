@@ -17,9 +17,7 @@ import torch
 
 from tests.support.training import SMALL, TrainedRun, curves, interrupt_step, same_weights, write_folder
 from tests.support.waiting import wait_until
-from vitviz import (
-    CheckpointError,
-)
+from vitviz import CheckpointError
 from vitviz.training import loop
 from vitviz.training.evaluate import Accuracy
 

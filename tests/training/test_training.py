@@ -27,11 +27,7 @@ from tests.support.training import (
     steps_of,
     write_folder,
 )
-from vitviz import (
-    ConfigError,
-    VisionTransformer,
-    load,
-)
+from vitviz import ConfigError, VisionTransformer, load
 from vitviz.callbacks import SIDE_PX
 from vitviz.datasets import BatchRequest
 from vitviz.images.colours import SRGB_CHROMATICITIES

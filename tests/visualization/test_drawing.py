@@ -42,11 +42,7 @@ SETTINGS = {
     "savefig.transparent": True,
 }
 # What stands in a file of vectors, and what does not.
-FONTS = {
-    "pdf": (b"/CIDFontType2", b"/Type3"),
-    "eps": (b"/FontType 42", b"/FontType 3"),
-    "svg": (b"<text", b"<dc:date"),
-}
+FONTS = {"pdf": (b"/CIDFontType2", b"/Type3"), "eps": (b"/FontType 42", b"/FontType 3"), "svg": (b"<text", b"<dc:date")}
 # matplotlib's font for text lacks this sign; a family for formulas that it brings along has it.
 SIGN, FAMILY = "Ⓐ", "STIXGeneral"
 

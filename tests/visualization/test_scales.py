@@ -205,10 +205,7 @@ PERCENTILES = "expected two numbers from 0 to 100, the lower one first"
 @pytest.mark.parametrize(
     ("style", "message"),
     [
-        (
-            {"scale": "logarithm"},
-            "scale 'logarithm': expected 'linear', 'robust', 'log', 'rank' or 'zero'",
-        ),
+        ({"scale": "logarithm"}, "scale 'logarithm': expected 'linear', 'robust', 'log', 'rank' or 'zero'"),
         ({"scale": "Linear"}, "; did you mean 'linear'?"),
         ({"scale": 3}, "scale 3: expected 'linear'"),
         ({"percentiles": (98, 2)}, f"percentiles = (98, 2): {PERCENTILES}"),

@@ -161,10 +161,7 @@ def test_a_probe_that_a_model_cannot_have_is_refused_with_one_sentence(make_mode
             {"rotary": True},
             "this model has no learned position embeddings: its positions are rotary",
         ),
-        "head_similarity": (
-            {"heads": 1},
-            "this model has one head in a layer, which has no other to be compared with",
-        ),
+        "head_similarity": ({"heads": 1}, "this model has one head in a layer, which has no other to be compared with"),
     }
     for name, (changes, sentence) in refusals.items():
         with pytest.raises(MethodError, match=f"^{name}: {sentence}$"):
