@@ -53,7 +53,7 @@ def test_evaluate_prints_accuracies(checkpoint: Path, tmp_path: Path, capsys: Ca
 def test_evaluate_computes_where_the_model_is(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, devices = write_images(tmp_path / "images", {"class 1": (9, 9, 9)}, test=1), []
+    folder, devices = write_images(tmp_path / "images", {"Class_1": (9, 9, 9)}, test=1), []
 
     def spy(network: Any, preprocessing: Any, images: Any, device: torch.device) -> torch.Tensor:
         devices.append((device, network.device, network.precision))

@@ -64,9 +64,14 @@ def run_inspect(checkpoint: str, family: str | None, overrides: list[str]) -> No
     facts = [
         (check.fact, check.value, f"{'assumed: ' * check.assumed}{spelled(check.source)}") for check in reading.checks
     ]
-    needless = [("not needed", listing(keys, 2), reason) for reason, keys in ignored_keys.items()]
     print(f"{reading.model.name}: {reading.model.parameters:,} parameters\n")
-    _print_table([("fact", "value", "how it is known"), *facts, *needless])
+    _print_table(
+        [
+            ("fact", "value", "how it is known"),
+            *facts,
+            *(("not needed", listing(keys, 2), reason) for reason, keys in ignored_keys.items()),
+        ]
+    )
     print(
         f"\nEvery {'other ' * bool(ignored_keys)}tensor of the file has its place, and the right shape."
         if reading.model.engine == "own"

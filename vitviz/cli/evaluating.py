@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vitviz.cli.checkpoints import load_with_bar
+from vitviz.datasets.true_classes import class_names, true_class
 from vitviz.errors.extras import optional
 from vitviz.errors.kinds import ConfigError, DataError
 from vitviz.errors.messages import several
@@ -22,7 +24,7 @@ def run(
     """Print the accuracy of every class and of all.
 
     Args:
-        images: folder with ``test/CLASS/IMAGE``.
+        images: folder with ``test/CLASS/IMAGE``, each class as :func:`class_names` reads it.
         labels: of classes whose joint accuracy is printed, too.
         color_profile: as :func:`vitviz.open_image` takes it.
         load_options: arguments of :func:`vitviz.cli.checkpoints.load_with_bar`.
@@ -44,8 +46,11 @@ def run(
             "classes, as these measures are of"
         )
     network, preprocessing = model.network, model.preprocessing
-    patch = network.config.patch_height, network.config.patch_width
-    data = read_image_folder(images, "test", preprocessing, *patch, color_profile)
+    data = read_image_folder(
+        images, "test", preprocessing, network.config.patch_height, network.config.patch_width, color_profile
+    )
+    names = class_names(model.labels)
+    data = replace(data, labels=tuple(true_class("", names, label) or label for label in data.labels))
     unknown = [label for label in data.labels if label not in model.labels]
     if unknown:
         raise DataError(

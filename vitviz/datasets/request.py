@@ -17,7 +17,7 @@ from vitviz.attribution import METHODS
 from vitviz.attribution.methods import MethodName, record_and_arguments
 from vitviz.datasets.masks import mask_of
 from vitviz.datasets.true_classes import class_names
-from vitviz.errors.arguments import instance, named_fields, word
+from vitviz.errors.arguments import instance, named_fields, words
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.evaluation.probes import PROBES
 from vitviz.features import Kind
@@ -132,7 +132,7 @@ class BatchRequest:
         maps = self.maps if isinstance(self.maps, list | tuple) else [self.maps]
         by_name = {instance("maps", each, MapRequest, EXAMPLE).name: each for each in maps}
         object.__setattr__(self, "maps", tuple(by_name.values()))
-        object.__setattr__(self, "probes", tuple(dict.fromkeys(self.probes)))
+        object.__setattr__(self, "probes", tuple(dict.fromkeys(words("probe", self.probes, PROBES))))
         if self.box is not None:
             object.__setattr__(self, "box", checked_box(self.box))
         if self.masks is not None:
@@ -145,7 +145,7 @@ class BatchRequest:
                     f"masks = {self.masks}: "
                     f"{missing(self.masks, '; expected one with a mask of each picture', 'folder')}"
                 )
-        probes = {name: PROBES[word("probe", name, PROBES)] for name in self.probes}
+        probes = {name: PROBES[name] for name in self.probes}
         records: dict[str, Any] = {each.method: METHODS[each.method] for each in self.maps}
         for name, record in (records | probes).items():
             if (refusal := record.refusal(config)) is not None:
