@@ -12,11 +12,7 @@ import torch
 
 from tests.support.makers import MakeModel
 from tests.support.pictures import photo
-from vitviz import (
-    METHODS,
-    Analysis,
-    analyze,
-)
+from vitviz import METHODS, Analysis, analyze
 
 pytestmark = pytest.mark.slow
 

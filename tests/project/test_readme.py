@@ -230,10 +230,7 @@ TABLES: dict[str, tuple[Any, Any]] = {
         sorted(quoted(names("docs/architecture.md", "weights"))),
         sorted(path.name for path in WEIGHTS.iterdir() if path.is_dir() and path.name != "__pycache__"),
     ),
-    "order of the linter": (
-        ["__main__", *reversed(quoted(names("docs/architecture.md", "rooms")))],
-        LAYERS,
-    ),
+    "order of the linter": (["__main__", *reversed(quoted(names("docs/architecture.md", "rooms")))], LAYERS),
     "dependencies": (REQUIRED - {*BUILT_ON}, set()),
 }
 

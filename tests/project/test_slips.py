@@ -19,12 +19,7 @@ from PIL import Image
 
 import vitviz
 from tests.support.slips import LABELS, PHOTO, SLIPS
-from vitviz import (
-    Heatmap,
-    Model,
-    Style,
-    VitvizError,
-)
+from vitviz import Heatmap, Model, Style, VitvizError
 from vitviz.errors import attributes
 from vitviz.errors.attributes import INSTEAD, PLACES
 from vitviz.images.sources import STANDARDISED

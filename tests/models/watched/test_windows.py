@@ -382,7 +382,7 @@ class Channels(Hierarchical):
 
 
 REFUSALS = {
-    Channels: "Channels: 2 layers attend among the 4×6 patches, but 1 call between them does not, such as 32 .*",
+    Channels: "Channels: 2 layers attend among the 4×6 patches, but 1 call between them does not, such as 32 .*"
 }
 
 
