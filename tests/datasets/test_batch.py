@@ -69,6 +69,8 @@ def test_a_request_of_something_else_says_what_is_expected(model: Model) -> None
         BatchRequest(model, maps=("rollout",))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"request: a Model found; expected a BatchRequest, such as vitviz\.Batch"):
         run_batch(model, ["a.png"], "out")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="items: an Image found; expected an Item, such as"):
+        run_batch(BatchRequest(model), [Image.new("RGB", (8, 8))], "out")  # type: ignore[list-item]
     with pytest.raises(MethodError, match="MapRequest has no parameter 'params'"):
         MapRequest("rollout", params={})  # type: ignore[call-arg]
 

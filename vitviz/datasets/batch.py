@@ -121,22 +121,19 @@ def run_batch(
     """
     instance("request", request, BatchRequest, "vitviz.BatchRequest(model, (vitviz.MapRequest('rollout'),))")
     found = read_items(items) if isinstance(items, str | os.PathLike) else items
-    pictures: Iterable[Item]
     if isinstance(found, Items):
-        pictures = found if found.reader.streams else list(found)
+        pictures: Iterable[Item] = found if found.reader.streams else list(found)
     else:
-        pictures = (each if isinstance(each, Item) else Item(str(each), user_path(each)) for each in found)
         # An iterator may read the content of each picture as it comes.
-        pictures = pictures if isinstance(found, Iterator) and engine == LOCAL else list(pictures)
-    output = user_path(output)
+        pictures = map(_item, found) if isinstance(found, Iterator) and engine == LOCAL else [*map(_item, found)]
     word("engine", engine, ENGINES, ConfigError)
     if engine == LOCAL and cluster not in (None, Cluster()):
         raise ConfigError(f"{cluster}: the engine 'local' has no cluster; expected engine 'ray'")
-    settings = BatchSettings(request, output, batch_size, max_bytes, workers, tuple(writers), thumbnails)
+    settings = BatchSettings(request, user_path(output), batch_size, max_bytes, workers, tuple(writers), thumbnails)
     example, request_json = blank_result(request), request.to_json()
     columns = schema(request, example, request_json, thumbnails)
     source = RowComputer(settings) if engine == LOCAL else RayRows(settings, columns, cluster or Cluster())
-    folder = OutputFolder(output, request_json)
+    folder = OutputFolder(settings.output, request_json)
     with folder.locked():
         if retry_failed:
             folder.drop_failures()
@@ -160,6 +157,13 @@ def run_batch(
         is_unknown = engine == RAY and isinstance(pictures, Items)
         summary.left_out = UNKNOWN if is_unknown else left_out(getattr(found, "left_out", ()))
         return summary
+
+
+def _item(picture: Any) -> Item:
+    """A picture by its path, or as it is given."""
+    if isinstance(picture, str | os.PathLike):
+        return Item(str(picture), user_path(picture))
+    return instance("items", picture, Item, "vitviz.datasets.Item('name', numpy.asarray(image))")
 
 
 class _Table:

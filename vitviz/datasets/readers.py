@@ -135,9 +135,8 @@ def reader_of(source: str) -> Reader:
     """
     reader = next((each for each in READERS if each.takes(source)), None)
     if reader is None:
-        expected = f"; expected {choices([each.name for each in READERS])}"
         found = "a file of no such kind" if os.path.exists(source) else missing(source, "", "file or folder")
-        raise DataError(f"{source}: {found}{expected}")
+        raise DataError(f"{source}: {found}; expected {choices([each.name for each in READERS])}")
     return reader
 
 
