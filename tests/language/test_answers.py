@@ -443,6 +443,8 @@ def test_a_class_with_a_generate_of_its_own_writes_a_given_text() -> None:
     assert answer.text == "a cat" and answer.tokens[-1].text == " </s>" and answer.hiding("cat", [(0, 0)]) > 0
     with pytest.raises(MethodError, match="need attention by torch's scaled_dot_product_attention"):
         answer.rollout("cat")
+    with pytest.raises(MethodError, match="text: the network ends before all of it is written"):
+        vitviz.ask(PICTURE, question, answer.prompt.model, text="a </s> cat")
 
 
 def test_a_model_that_writes_is_one_with_a_processor(made: Any) -> None:

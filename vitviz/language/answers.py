@@ -179,7 +179,7 @@ class Answer(AttributeAdvice):
         layer = self._layer(layer)
         weights, which = one_head(self.weights(word, layer), "mean" if head is None else head)
         cells = grid.cells(weights)
-        share = float(cells.sum())
+        share = float(cells.sum() / weights.sum())
         unit, quantity = "shares of all that it read", "share of the attention"
         if relative_to is not None:
             general = instance("relative_to", relative_to, Answer, "vitviz.ask(…)")
@@ -192,7 +192,7 @@ class Answer(AttributeAdvice):
             cells = cells / others.clamp(min=LEAST_SHARE * even)
             unit, quantity = f"times that of {quote(general.prompt.question)}", "relative attention"
         elif of == "picture":
-            cells, unit = cells / max(share, 1e-30), "shares of what lies on the picture"
+            cells, unit = cells / cells.sum().clamp(min=1e-30), "shares of what lies on the picture"
         shown = "the picture" if len(self.grids) == 1 else f"picture {picture % len(self.grids)}"
         return grid.heatmap(
             cells,

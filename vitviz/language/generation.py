@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
-from vitviz.errors.kinds import ConfigError
+from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.language.prompts import Prompt
 from vitviz.models.watched.state import device_of, dtype_of
 
@@ -41,18 +41,22 @@ def generate(
         if len(scores) > 1:
             raise ConfigError(f"it writes {len(scores)} texts, each about one picture; expected one picture")
         on_step()
-        if ids is None:
-            return scores
-        return torch.full_like(scores, -torch.inf).index_fill_(1, input_ids.new_tensor([next(given)]), 0)
+        return (
+            scores
+            if ids is None
+            else torch.full_like(scores, -torch.inf).index_fill_(1, input_ids.new_tensor([next(given)]), 0)
+        )
 
     module: Any = prompt.model.module
-    dtype, device = dtype_of(module), device_of(module)
+    dtype = dtype_of(module)
     # Below its decorators, of which one is no_grad.
     own = inspect.unwrap(type(module).generate)
     result = own(
         module,
         **tree_map_only(
-            torch.Tensor, lambda each: each.to(device, dtype if each.is_floating_point() else None), dict(inputs)
+            torch.Tensor,
+            lambda each: each.to(device_of(module), dtype if each.is_floating_point() else None),
+            dict(inputs),
         ),
         max_new_tokens=limit if ids is None else len(ids),
         do_sample=False,
@@ -64,6 +68,8 @@ def generate(
         # A static one has keys of tokens that are not written yet.
         cache_implementation="dynamic",
         logits_processor=[choose],
+        # For stop strings.
+        tokenizer=prompt.model.tokenizer,
         output_logits=True,
         return_dict_in_generate=True,
         # The end may be among the tokens that are given. Functions of a class's own set it themselves.
@@ -72,4 +78,6 @@ def generate(
     # A function of a class's own has left the gradients of what it called.
     with torch.enable_grad():
         logits = torch.cat([each.float() for each in result.logits])
+    if len(logits) < len(ids or ()):
+        raise MethodError("text: the network ends before all of it is written; expected one without what ends its own")
     return tuple(result.sequences[0, -len(logits) :].tolist()), logits
