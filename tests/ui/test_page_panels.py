@@ -332,11 +332,7 @@ def test_patches_and_heads_are_switched_off_and_on(page: Page, example: Analysis
 
 
 @pytest.mark.parametrize(
-    ("heads", "patches", "words"),
-    [
-        ([], [[3, 4], [3, 5]], "whole picture"),
-        ([[1, 0]], [], "whole picture, all heads"),
-    ],
+    ("heads", "patches", "words"), [([], [[3, 4], [3, 5]], "whole picture"), ([[1, 0]], [], "whole picture, all heads")]
 )
 def test_what_is_made_of_the_whole_picture_says_so_while_something_is_hidden(
     tiny_page: Page, heads: list[list[int]], patches: list[list[int]], words: str

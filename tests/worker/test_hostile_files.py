@@ -140,10 +140,7 @@ ORDINARY = (
     *("Bildschirmfoto 2024-05-01 um 9.41.00\u202fAM.png", "می\u200cخواهم.jpg", "תמונה.jpg", "猫\u3000の写真.png"),
     *("cafe\u0301 [1] it's.jpg", "\N{WOMAN}\u200d\N{WOMAN}\u200d\N{GIRL}\ufe0f.jpg", "back\\slash.png", "n" * 255),
 )
-ODD_NAMES = (
-    *("../../etc/passwd\n", "\udcff\udcfe.png", "\0.png", "\u061c\u200e\u200f.png", "\ue000.png"),
-    "n" * 10**6,
-)
+ODD_NAMES = (*("../../etc/passwd\n", "\udcff\udcfe.png", "\0.png", "\u061c\u200e\u200f.png", "\ue000.png"), "n" * 10**6)
 
 
 @pytest.mark.parametrize("name", [*NAMES, *ODD_NAMES, *ORDINARY], ids=lambda name: ascii(name)[:30])

@@ -21,12 +21,7 @@ from tests.support.long_runs import one_in
 from tests.ui.explorer.page_driver import SHAPES, made
 from tests.ui.explorer.test_device import assert_same, drawn, expected
 from tests.ui.explorer.test_device_page import Visit, compare, show
-from tests.ui.explorer.test_device_team import (
-    encode,
-    numbers,
-    strict,
-    text,
-)
+from tests.ui.explorer.test_device_team import encode, numbers, strict, text
 from vitviz import Model, Preprocessing, VisionTransformer, ViTConfig
 from vitviz.ui.explorer import assets
 from vitviz.ui.explorer.device_file import device_file

@@ -19,11 +19,7 @@ from tests.driver import (
     state,
 )
 from tests.support.example import EXAMPLE
-from tests.ui.explorer.page_driver import (
-    SmallApp,
-    pixels,
-    slider,
-)
+from tests.ui.explorer.page_driver import SmallApp, pixels, slider
 from vitviz.visualization.scales import fit
 
 pytestmark = pytest.mark.browser
