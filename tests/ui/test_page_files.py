@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 import vitviz
 from tests.driver import (
@@ -105,6 +105,22 @@ def test_a_picture_is_pasted_dropped_and_uploaded(page: Page, bundled: Model, wi
             page.evaluate(GIVE, [way, page.evaluate_handle(FILES, names), place])
         expect_map(page, expected)
     expect(notice(page)).to_contain_text("2 files were dropped: the page shows one.png.")
+
+
+def test_of_two_files_on_their_way_the_last_is_shown(cifar_page: Page, wide: Path) -> None:
+    page, uploads, field = cifar_page, list[Route](), cifar_page.locator(".vx-pictures .vx-file")
+    page.route("**/upload*", lambda route: uploads.append(route))
+    for name in ("slow.jpg", "last.jpg"):
+        with page.expect_request("**/upload*"):
+            field.set_input_files({"name": name, "mimeType": "image/jpeg", "buffer": wide.read_bytes()})
+    expect(page.locator(".vx-busy")).to_contain_text("Uploading")
+    for route in reversed(uploads):
+        with page.expect_response("**/upload*"):
+            route.continue_()
+    expect(page.locator(".vx-badge").first).to_contain_text("last.jpg")
+    page.wait_for_timeout(200)
+    settle(page)
+    assert "last.jpg" in page.locator(".vx-badge").first.inner_text()
 
 
 FILMING = "() => document.querySelector('.vx-shot video').currentTime > 0"

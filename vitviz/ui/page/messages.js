@@ -11,22 +11,23 @@ export function reasonOf(error) {
 }
 
 /** @type {Record<string, ShownProgress | null>} */
-const busy = { runs: null, films: null, weights: null };
+const busy = { weights: null, uploads: null, runs: null, films: null };
 
 /**
- * Show the progress of weights that are loaded, or else that of requests, or that of a video.
+ * Show the progress of weights that are loaded, or else that of a picture on its way, of requests, or of a video.
  * @param {any} lane
  * @param {any} its
  */
 export function showBusy(lane, its) {
   busy[lane] = its;
-  const state = busy.weights ?? busy.runs ?? busy.films;
+  const state = busy.weights ?? busy.uploads ?? busy.runs ?? busy.films;
   // It fades in after a delay, so that short requests show nothing.
   find("busy").hidden = !state;
   if (!state) return;
   /** @type {Record<string, string>} */
   const texts = {
     open: "Opening the link",
+    upload: "Uploading",
     analysis: "Analysing",
     picture: "Reading the picture",
     switch: "Running the model",
@@ -37,8 +38,8 @@ export function showBusy(lane, its) {
     flip: "Covering squares",
   };
   find("busy-text").textContent = state.text || METHODS[state.method ?? ""]?.title || texts[state.slot.split(" ")[0]];
-  // Weights are loaded once for all that is asked.
-  find("stop").hidden = state.slot === "weights";
+  // Weights are loaded once for all that is asked; another picture takes the place of one on its way.
+  find("stop").hidden = ["weights", "upload"].includes(state.slot);
   if (state.done) find("busy-bar").value = state.done / state.total;
   else find("busy-bar").removeAttribute("value");
 }

@@ -1,15 +1,19 @@
 // What the visitor gives the page: pictures, clips and checkpoints.
 
 import { chooseModel, choosePicture, setParameter } from "./choices.js";
-import { notify, notifyToo, retryOf } from "./messages.js";
+import { notify, notifyToo, retryOf, showBusy } from "./messages.js";
 import { randomId } from "./numbers.js";
 import { activeView, likedPictures, newPictures, requests, uploads } from "./page.js";
 import { changePlace, isDeviceChosen, rememberPlace, serverRemedies } from "./places.js";
 import { backend, SETTINGS } from "./settings.js";
 import { hasParameter } from "./tokens.js";
 
+// The file that was given last: one that was on its way longer does not take its place.
+/** @type {File | null} */
+let latestFile = null;
+
 /**
- * Show a picture; false if this page does not, and a message unless another page does.
+ * Show a picture; false if this page does not, and a message unless another one is shown.
  * @param {File} file
  */
 export async function takePicture(file) {
@@ -18,8 +22,9 @@ export async function takePicture(file) {
     await changePlace(file);
     return false;
   }
+  latestFile = file;
   const uploaded = await uploadedPicture(file, takePicture);
-  if (!uploaded) return false;
+  if (!uploaded || latestFile !== file) return false;
   newPictures.set(uploaded.picture, file);
   choosePicture(uploaded.picture);
   return true;
@@ -33,7 +38,7 @@ const WEIGHTS = /\.(safetensors|pth|pt|bin|ckpt|npz|npy|index\.json)$/i;
  * @param {File[]} files
  * @param {string=} folder the name of the folder that they lie in
  */
-export function takeFiles(files, folder) {
+export async function takeFiles(files, folder) {
   if (!files.length) return notify(`${folder ?? "What was dropped"}: no files are in it.`);
   if (files.some(({ name }) => WEIGHTS.test(name))) {
     if (!SETTINGS.opens_any)
@@ -41,8 +46,8 @@ export function takeFiles(files, folder) {
     return openOwn({ files, folder, hub: "", overrides: "" });
   }
   const file = files.find(({ type, name }) => type.startsWith("image/") || /\.(tiff?|hei[cf])$/i.test(name)) ?? files[0];
-  const others = `${files.length} files were dropped: the page shows ${file.name}. For many, use “vitviz batch”.`;
-  takePicture(file).then((isTaken) => { if (isTaken && files.length > 1) notifyOnceShown(others); });
+  if (await takePicture(file) && files.length > 1)
+    notifyOnceShown(`${files.length} files were dropped: the page shows ${file.name}. For many, use “vitviz batch”.`);
 }
 
 /**
@@ -68,10 +73,13 @@ async function uploadedPicture(file, retry) {
     ? Math.min(SETTINGS.max_clip_bytes, SETTINGS.max_upload_bytes)
     : SETTINGS.max_upload_bytes;
   if (file.size > maxBytes) return notify(`${file.name}: ${megabytes(file.size)}; expected at most ${megabytes(maxBytes)}`) ?? null;
+  showBusy("uploads", { text: "", done: 0, total: 1, slot: "upload" });
   try {
     return await backend.upload(file);
   } catch (/** @type {any} */ error) {
     return notify(`${file.name} could not be uploaded: ${error.message ?? error}`, [retryOf(() => retry(file))]) ?? null;
+  } finally {
+    showBusy("uploads", null);
   }
 }
 
