@@ -264,7 +264,7 @@ def test_a_name_of_timms_does_not_settle_the_heads_of_other_code(moco: nn.Module
     head = nn.Sequential(nn.Linear(384, 8), nn.BatchNorm1d(8))
     torch.save(prefixed("encoder.", {**moco.state_dict(), **prefixed("head.", head.state_dict())}), path)
     with pytest.raises(
-        CheckpointError, match=r"timm: opening .* …; vitviz's own network: .*ignore=\['encoder\.head\.\*'\]"
+        CheckpointError, match=r"timm: opening .*; vitviz's own network: .*ignore=\['encoder\.head\.\*'\]"
     ):
         vitviz.load(path, architecture=VIT_SMALL)
 

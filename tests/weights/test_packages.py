@@ -219,6 +219,15 @@ def test_a_bare_file_of_timm_s_has_any_classes_and_what_it_says_of_them(tmp_path
     assert stated.mean != prepared.mean and stated.crop_fraction == prepared.crop_fraction
 
 
+def test_a_bare_file_of_lightning_opens_by_timm_s_name(tmp_path: Path) -> None:
+    module = timm.create_model("test_vit3", num_classes=5).eval()
+    torch.save(
+        {"state_dict": {f"model.{key}": each for key, each in module.state_dict().items()}}, tmp_path / "my.ckpt"
+    )
+    network = vitviz.load(tmp_path / "my.ckpt", architecture="test_vit3").network
+    assert torch.equal(network(network.noise()), module(network.noise()))
+
+
 def test_a_bare_file_of_other_patches_than_the_name_s_is_not_resized(tmp_path: Path) -> None:
     state = timm.create_model("test_vit3").state_dict()
     state["patch_embed.proj.weight"] = torch.ones(*state["patch_embed.proj.weight"].shape[:2], 8, 8)

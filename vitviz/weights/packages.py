@@ -22,6 +22,7 @@ from vitviz.errors.extras import needs
 from vitviz.errors.kinds import CheckpointError, VitvizError
 from vitviz.errors.messages import did_you_mean, listing, quote
 from vitviz.models.watched.outputs import MAX_REASON_CHARS
+from vitviz.weights.families.timm import OWN_PLACES
 from vitviz.weights.formats.tensors import WeightFile
 from vitviz.weights.metadata.beside import Beside
 from vitviz.weights.metadata.stated_preprocessing import OF_TIMM
@@ -132,9 +133,10 @@ def _of_timm(name: str, file: WeightFile | None = None) -> Built:
         raise CheckpointError(f"timm:{name}: timm {timm.__version__} has no such model{similar}")
     options: dict[str, Any] = {}
     if file is not None:
-        count = _classes(timm.get_pretrained_cfg(name), file)
+        cfg = timm.get_pretrained_cfg(name)
+        count = _classes(cfg, file)
         classes = {"num_classes": count} if count else {}
-        options = {**classes, "pretrained_cfg_overlay": {"file": str(file.path), **classes}}
+        options = {**classes, "pretrained_cfg_overlay": {**_weights(cfg, file), **classes}}
     model: Any = timm.create_model(name, pretrained=True, **options)
     stated = model.pretrained_cfg.get("num_classes")
     # timm leaves a classifier of another number of classes random.
@@ -146,6 +148,19 @@ def _of_timm(name: str, file: WeightFile | None = None) -> Built:
     if sizes and patch is not None and patch.numel() not in sizes:
         raise CheckpointError(f"{name}: patches of {tuple(patch.shape[2:])} pixels, and those of the file are others")
     return Built(_frozen(model), f"{type(model).__name__} of timm {timm.__version__}")
+
+
+def _weights(cfg: Any, file: WeightFile) -> dict[str, Any]:
+    """What timm reads: the file, or its tensors without a prefix of their keys, such as that of Lightning."""
+    end = f".{getattr(cfg, 'first_conv', None)}.weight"
+    found = [
+        (tensors, key.removesuffix(end)) for tensors in file.groups.values() for key in tensors if key.endswith(end)
+    ]
+    # Under another prefix are keys of other code, which may mean something else.
+    if len(found) != 1 or not OWN_PLACES.issuperset(found[0][1].split(".")):
+        return {"file": str(file.path)}
+    [(tensors, prefix)] = found
+    return {"state_dict": {key.removeprefix(f"{prefix}."): tensor for key, tensor in tensors.items()}}
 
 
 def _classes(cfg: Any, file: WeightFile) -> int | None:

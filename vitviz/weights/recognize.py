@@ -149,8 +149,9 @@ def _assign_keys(checkpoint: MatchedCheckpoint) -> None:
         if canonical_key := _canonical_key(checkpoint, key, ancestors):
             other = checkpoint.keys.setdefault(canonical_key, key)
             if other != key:
-                found = f"{quote(other)} and {quote(key)} are two keys of the same thing"
-                raise CheckpointError(f"{checkpoint.name}: {found}")
+                raise CheckpointError(
+                    f"{checkpoint.name}: {quote(other)} and {quote(key)} are two keys of the same thing"
+                )
         elif reason := _why_needless(checkpoint, key, ancestors):
             checkpoint.ignored[key] = reason
         else:
@@ -217,8 +218,10 @@ def _refuse_weight_parts(name: str, keys: Sequence[str]) -> None:
     """Refuse keys from which weights are computed."""
     for part, remedy in WEIGHT_PARTS.items():
         if computed := next((key for key in keys if part in key), None):
-            reason = f"{quote(computed)} is a part of a weight that its module computes when it runs"
-            raise UnknownFamilyError(f"{name}: {reason}; expected the state_dict() after {remedy}")
+            raise UnknownFamilyError(
+                f"{name}: {quote(computed)} is a part of a weight that its module computes when it runs; expected the "
+                f"state_dict() after {remedy}"
+            )
 
 
 def _refusal(file: WeightFile) -> str:

@@ -36,8 +36,9 @@ def split_texts(
     is_open_clip = hasattr(module, "encode_text") and isinstance(visual, nn.Module)
     if not (is_open_clip or hasattr(module, "get_text_features")) or not hasattr(module, "logit_scale"):
         if tokenizer is not None:
-            expected = "expected one with get_text_features or encode_text"
-            raise ConfigError(f"tokenizer: the module reads no texts; {expected}")
+            raise ConfigError(
+                "tokenizer: the module reads no texts; expected one with get_text_features or encode_text"
+            )
         return module, None, ()
     tokenizer = tokenizer or getattr(preprocessing, "tokenizer", None)
     vocabulary = getattr(getattr(module, "token_embedding", None), "num_embeddings", None)
