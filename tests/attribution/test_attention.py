@@ -260,8 +260,7 @@ def test_a_parameter_has_a_title_a_help_and_a_legal_default(method: str, paramet
 
 
 @pytest.mark.parametrize(
-    ("method", "layout"),
-    [(name, [*LAYOUTS][number % len(LAYOUTS)]) for number, name in enumerate(METHODS)],
+    ("method", "layout"), [(name, [*LAYOUTS][number % len(LAYOUTS)]) for number, name in enumerate(METHODS)]
 )
 def test_every_value_that_a_record_says_is_legal_gives_a_map(
     make_network: Callable[..., VisionTransformer], method: str, layout: str

@@ -186,9 +186,7 @@ def test_progress_is_reported(make_network: MakeNetwork) -> None:
 def test_impossible_requests_are_refused(make_network: MakeNetwork) -> None:
     network, pixels = make_network(), torch.randn(1, 3, 16, 24)
     calls = {
-        "metric 'erasure': expected 'deletion', 'insertion'": lambda: faithfulness(
-            network, pixels, {}, 0, ("erasure",)
-        ),
+        "metric 'erasure': expected 'deletion', 'insertion'": lambda: faithfulness(network, pixels, {}, 0, ("erasure",))
     }
     check_refusals(MethodError, calls)
     shape = r"map 'map' of shape \(6, 4\): expected 'grid_height grid_width', \(4, 6\)"

@@ -38,9 +38,7 @@ DINOV2 = {
     "Dinov2WithRegistersModel": ("Dinov2WithRegistersConfig", "Bit"),
     "Dinov2WithRegistersForImageClassification": ("Dinov2WithRegistersConfig", "Bit"),
 }
-DINOV3 = {
-    "DINOv3ViTModel": ("DINOv3ViTConfig", "DINOv3ViT"),
-}
+DINOV3 = {"DINOv3ViTModel": ("DINOv3ViTConfig", "DINOv3ViT")}
 CLIP = {
     "CLIPVisionModel": ("CLIPVisionConfig", "CLIP"),
     "CLIPVisionModelWithProjection": ("CLIPVisionConfig", "CLIP"),

@@ -120,8 +120,7 @@ CASES = (
     watched(SIGLIP, "beside its text tower", "half", "SiglipModel", "SiglipConfig", tower="vision_model", **WHOLE),
     watched(SIGLIP, "classifier", "half", "SiglipForImageClassification", "SiglipConfig", **WHOLE),
     watched(
-        *("SigLIP 2 (NaFlex)", "attention pooling", "half", "Siglip2VisionModel", "Siglip2VisionConfig"),
-        num_patches=16,
+        *("SigLIP 2 (NaFlex)", "attention pooling", "half", "Siglip2VisionModel", "Siglip2VisionConfig"), num_patches=16
     ),
     watched("DINOv3 ViT", "features", "imagenet", "DINOv3ViTModel", "DINOv3ViTConfig"),
     watched(

@@ -32,10 +32,7 @@ OTHERS = {
         "UnderWay._places",
         "UnderWay.counts",
     ],
-    "a few calls of each visitor, for a while": [
-        "UnreadReplies._readers",
-        "UnreadReplies._unread",
-    ],
+    "a few calls of each visitor, for a while": ["UnreadReplies._readers", "UnreadReplies._unread"],
     "a link that is being read": ["_Reader.notes"],
     "goes with its analysis": ["AnalysisService.origins", "ExplorerFiles._paths"],
     "is the table": ["Bound.held", "Bound.order", "Holdings._entries"],
