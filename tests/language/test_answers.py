@@ -285,6 +285,19 @@ def test_a_generate_of_its_own_around_that_of_transformers_passes_gradients_on(a
     close(found.relevance("cat").values, answer.relevance("cat").values)
 
 
+@pytest.mark.parametrize("around", [torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16)])
+def test_inference_mode_and_autocast_around_a_call_change_nothing(answer: Answer, around: Any) -> None:
+    def found(answer: Answer) -> list[Any]:
+        return [answer.weights("cat", 1), answer.rollout("cat").values, answer.relevance("cat").values]
+
+    with around():
+        there = found(answer)
+        hidden = replace(answer).hiding("cat", [(0, 0)])
+    for one, other in zip(there, found(answer), strict=True):
+        assert torch.equal(one, other)
+    assert hidden == replace(answer).hiding("cat", [(0, 0)])
+
+
 def test_what_flows_through_layers_that_read_for_one_token_alone_is_refused() -> None:
     module, processor, question = make("gemma4")
     answer = vitviz.ask(PICTURE, question, vitviz.load(module, processor=processor), max_new_tokens=2)

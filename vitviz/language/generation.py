@@ -9,11 +9,14 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
+from vitviz.attention.precision import plain_torch
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.language.prompts import Prompt
 from vitviz.models.watched.state import device_of, dtype_of
 
 
+@torch.inference_mode(False)
+@plain_torch()
 @torch.no_grad()
 def generate(
     prompt: Prompt,

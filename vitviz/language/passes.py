@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from vitviz.attention.precision import precise
+from vitviz.attention.precision import plain_torch, precise
 from vitviz.errors.kinds import MethodError
 from vitviz.language.generation import generate
 from vitviz.language.prompts import Prompt
@@ -52,6 +52,8 @@ class KeptCalls(TorchFunctionMode):
         return output
 
 
+@torch.inference_mode(False)
+@plain_torch()
 @torch.no_grad()
 def flow(
     prompt: Prompt, ids: Sequence[int], recorder: Recorder, factors: Mapping[int, Mapping[int, float]]

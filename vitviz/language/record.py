@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 import torch.nn.functional as F
 
-from vitviz.attention.precision import precise
+from vitviz.attention.precision import plain_torch, precise
 from vitviz.attention.softmax import attention_weights
 from vitviz.errors.kinds import ConfigError
 from vitviz.models.watched.calls import AttentionCall
@@ -63,6 +63,7 @@ class Layer:
         if len(row) == queries[..., 0].numel() and (self.is_cross or torch.equal(self._keys[:, -2], ends[:, 1])):
             self._first, self.prompt = row, row.shape[-1]
 
+    @plain_torch()
     def weights(self, step: int) -> torch.Tensor:
         """The attention with which a token was written, ``"head key"``; what a sliding window has dropped has 0."""
         row = self._first
