@@ -56,6 +56,7 @@ def numbers(analysis: Analysis) -> dict[str, torch.Tensor]:
     found["sheet"] = analysis.attention_sheet()[1][2].values
     found["components"] = vitviz.components([analysis], 1).basis.shares
     found["groups"] = vitviz.clusters([analysis], 3, layer=1)[0].colours
+    found["likeness"] = analysis.similarity((0, 0), layer=1).values
     assert layer_scores(analysis.model).layers.isfinite().all()
     found |= {f"weights {layer}": trace.weights(layer) for layer in range(trace.layers)}
     found |= {"rows": trace.rows((0, 1)), "column": trace.column(1, (1, 2)), "sums": trace.log_sums(0)}

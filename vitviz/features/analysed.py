@@ -76,6 +76,7 @@ class Analysed(ABC):
         return Features(precise(vectors).detach().cpu().clone(), layout, kept, chosen, description)
 
     @named_arguments(MethodError)
+    @plain_torch()
     def similarity(self, query: Query, other: Any = None, layer: int | None = None, of: Kind = "tokens") -> Heatmap:
         """How alike each patch, of this picture or of another one, is to a token of this one: their cosine.
 
