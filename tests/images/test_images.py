@@ -144,10 +144,7 @@ ALPHA = {
         (RED, WHITE, BLUE, (127, 127, 127)),
     ),
     "palette GIF with one colour": (encoded(palette_image(), "GIF", transparency=1), (RED, WHITE, BLUE, BLACK)),
-    "RGB PNG with one colour": (
-        png(2, 2, 8, 2, bytes([1, 2, 3, 4, 5, 6]), transparent(1, 2, 3)),
-        (WHITE, (4, 5, 6)),
-    ),
+    "RGB PNG with one colour": (png(2, 2, 8, 2, bytes([1, 2, 3, 4, 5, 6]), transparent(1, 2, 3)), (WHITE, (4, 5, 6))),
     "grey PNG with one colour": (png(2, 2, 8, 0, bytes([10, 20]), transparent(10)), grey(255, 20)),
     "grey PNG of 1 bit with black": (png(4, 2, 1, 0, b"\x50", transparent(0)), grey(255, 255, 255, 255)),
     "16-bit grey PNG with one colour": (

@@ -75,10 +75,7 @@ def test_values_of_eight_bits_in_sixteen_are_said(name: str) -> None:
 
 @pytest.mark.parametrize("white_is_zero", [False, True])
 def test_dark_values_of_twelve_bits_and_floats_are_said_with_their_range(white_is_zero: bool) -> None:
-    files = {
-        4095: tiff_of(GREY.astype(np.uint16) * 16, 1),
-        0.25: tiff_of(GREY.astype(np.float32) / 1000, 1),
-    }
+    files = {4095: tiff_of(GREY.astype(np.uint16) * 16, 1), 0.25: tiff_of(GREY.astype(np.float32) / 1000, 1)}
     if white_is_zero:
         files = {
             4095: tiff_of(65535 - GREY.astype(np.uint16) * 16, 0),

@@ -203,9 +203,7 @@ def run_cell(shell: InteractiveShell, source: str, found: Shown) -> None:
 
 
 @pytest.fixture(
-    scope="module",
-    params=[NOTEBOOKS[-1:], pytest.param(NOTEBOOKS, marks=pytest.mark.long)],
-    ids=["the last", "all"],
+    scope="module", params=[NOTEBOOKS[-1:], pytest.param(NOTEBOOKS, marks=pytest.mark.long)], ids=["the last", "all"]
 )
 def executed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Shown]:
     """What the cells show in this process, which has imported all that they need."""
