@@ -291,11 +291,8 @@ def test_inference_mode_and_autocast_around_a_call_change_nothing(answer: Answer
         return [answer.weights("cat", 1), answer.rollout("cat").values, answer.relevance("cat").values]
 
     with around():
-        there = found(answer)
-        hidden = replace(answer).hiding("cat", [(0, 0)])
-    for one, other in zip(there, found(answer), strict=True):
-        assert torch.equal(one, other)
-    assert hidden == replace(answer).hiding("cat", [(0, 0)])
+        there, hidden = found(answer), replace(answer).hiding("cat", [(0, 0)])
+    assert all(map(torch.equal, there, found(answer))) and hidden == replace(answer).hiding("cat", [(0, 0)])
 
 
 def test_what_flows_through_layers_that_read_for_one_token_alone_is_refused() -> None:
@@ -490,9 +487,8 @@ def test_a_template_that_begins_with_the_first_token_has_it_once_as_in_transform
     processor.tokenizer.backend_tokenizer.post_processor = first
     messages = [{"role": "user", "content": [{"type": "image", "image": PICTURE}, {"type": "text", "text": "what"}]}]
     answer = vitviz.ask(PICTURE, "what", vitviz.load(module, processor=processor), max_new_tokens=1)
-    expected = processor.apply_chat_template(messages, tokenize=True, return_dict=True, return_tensors="pt")
-    assert answer.prompt.inputs()["input_ids"].tolist() == expected["input_ids"].tolist()
-    assert expected["input_ids"][0].tolist().count(2) == 1
+    [expected] = processor.apply_chat_template(messages, tokenize=True, return_dict=True)["input_ids"]
+    assert answer.prompt.inputs()["input_ids"][0].tolist() == expected and expected.count(2) == 1
 
 
 def test_guidance_numbers_that_are_not_finite_and_questions_to_captioners_are_refused() -> None:
