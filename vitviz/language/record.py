@@ -45,8 +45,7 @@ class Layer:
         """
         check_call(call)
         keys, groups = call.keys[0].unique_consecutive(return_inverse=True, dim=0)
-        has_more = self._queries and not self.is_cross
-        self._keys = torch.cat([self._keys, keys[:, -1:]], 1) if has_more else keys
+        self._keys = keys if self.is_cross or not self._queries else torch.cat([self._keys, keys[:, -1:]], 1)
         # A sliding window drops the keys of the first tokens.
         if not torch.equal(self._keys[:, -call.key_count :], keys):
             raise ConfigError(f"attention call {call.number}: its cache changes keys; expected one that only grows")
@@ -102,10 +101,10 @@ class Recorder:
             # Several windows are an encoder's, and may have padding without any weights.
             if len(call.queries) == 1:
                 check_call(call)
-            ends = call.keys[0].unique_consecutive(dim=0)[:, [0, -1]]
             # The last token's; a few queries with one bias may be heads of its that share a key.
             is_one = call.query_count < MAX_QUERIES and (call.bias is None or call.bias.shape[-2] == 1)
-            self._first.append((call_weights(call)[0, :, 0 if is_one else -1 :].clone(), ends))
+            row = call_weights(call)[0, :, 0 if is_one else -1 :].clone()
+            self._first.append((row, call.keys[0].unique_consecutive(dim=0)[:, [0, -1]]))
         else:
             if self._place == len(self.layers):
                 self.layers.append(Layer())
@@ -122,6 +121,7 @@ class Recorder:
             self.skipped = len(self._first) - len(self.layers)
             for layer, first in zip(self.layers, self._first[-len(self.layers) :], strict=False):
                 layer.begin(*first)
+            self._first.clear()
         if self._place < len(self.layers) or not all(each.prompt for each in self.layers):
             raise ConfigError(
                 f"step {self.step} has {self._place} calls of attention, after {self.skipped + len(self.layers)} in "
