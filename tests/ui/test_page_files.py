@@ -118,7 +118,6 @@ def test_of_two_files_on_their_way_the_last_is_shown(cifar_page: Page, wide: Pat
         with page.expect_response("**/upload*"):
             route.continue_()
     expect(page.locator(".vx-badge").first).to_contain_text("last.jpg")
-    page.wait_for_timeout(200)
     settle(page)
     assert "last.jpg" in page.locator(".vx-badge").first.inner_text()
 
