@@ -50,14 +50,16 @@ def test_the_largest_holders_value_used_least_lately_goes_first() -> None:
     assert len(found) == found.bound.held.total() == 0
 
 
-def test_of_equal_holders_the_value_used_least_lately_goes() -> None:
-    found = Holdings[int](Bound(4), "maps")
+def test_of_equal_holders_the_value_used_least_lately_goes_and_nothing_of_the_app() -> None:
+    found = Holdings[int](Bound(6), "maps")
+    for key in "xy":
+        found.put(key, 0)
     for number in range(4):
         found.put(str(number), number, f"holder {number}")
     found.get("0")
     for number in range(4, 7):
         found.put(str(number), number, f"holder {number}")
-    assert kept(found, *"0123456") == "0456"
+    assert kept(found, *"xy0123456") == "xy0456"
 
 
 def test_stores_share_a_bound_and_what_can_be_computed_again_goes_first() -> None:

@@ -92,13 +92,13 @@ class Bound:
         self.order: dict[str, tuple[OrderedDict[Place, Entry[Any]], ...]] = {}
 
     def first(self, but: Place | None = None) -> Place | None:
-        """What goes first: of whoever keeps most, what was used least lately of the lowest rank."""
+        """What goes first: of whoever keeps most, what was used least lately of the lowest rank; of the app last."""
         oldest = [
-            (-self.held[holder], entry.used, place)
+            ((not holder, -self.held[holder], entry.used), place)
             for holder, orders in self.order.items()
             for place, entry in islice((item for order in orders for item in order.items() if item[0] != but), 1)
         ]
-        return min(oldest, key=lambda each: each[:2])[2] if oldest else None
+        return min(oldest, key=lambda each: each[0])[1] if oldest else None
 
 
 class Holdings(Generic[Value]):
@@ -133,7 +133,7 @@ class Holdings(Generic[Value]):
         return key in self._entries
 
     def put(self, key: Hashable, value: Value, holder: str = "") -> None:
-        """Keep a value, in the place of an earlier one of the key; values without a holder have one together."""
+        """Keep a value, in the place of an earlier one of the key; one without a holder is the app's own."""
         with self.bound.lock:
             self._pop([key])
             self._entries[key] = Entry(value, holder)
