@@ -48,9 +48,9 @@ def test_what_is_being_written_counts_and_ends_when_there_is_no_room(folder: Fol
             mine = folder.keep(bytes(100), "cat.png")
         file.write(b"1")
     assert mine.is_file() and list(folder.path.iterdir()) == [mine.parent]
-    with pytest.raises(LimitError), folder.borrow() as grow:
+    with by_visitor("10.0.0.2"), pytest.raises(LimitError), folder.borrow() as grow:
         grow(4 * FILE_BYTES)
-    with folder.borrow() as grow:
+    with by_visitor("10.0.0.2"), folder.borrow() as grow:
         grow(FILE_BYTES)
     assert folder.sizes.bound.held.total() == FILE_BYTES + 100
 
