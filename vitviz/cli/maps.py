@@ -104,7 +104,6 @@ def write_map(heatmap: Heatmap, path: Path | None, style: Style, mark: tuple[int
 def _record(analysis: Analysis, method: str, heatmap: Heatmap) -> dict[str, Any]:
     """What ``--json`` prints of a map; the names are those of the app's API."""
     token_map, geometry = heatmap.token_map, heatmap.geometry
-    predictions = analysis.predictions() if analysis.model.gives_probabilities else []
     return {
         "model": analysis.model.name,
         "size": [geometry.image_width, geometry.image_height],
@@ -116,5 +115,5 @@ def _record(analysis: Analysis, method: str, heatmap: Heatmap) -> dict[str, Any]
         "prefix": token_map.prefix,
         "range": token_map.range,
         "domain": token_map.domain,
-        "predictions": [vars(each) for each in predictions],
+        "predictions": [vars(each) for each in analysis.predictions()] if analysis.model.gives_probabilities else [],
     }

@@ -186,8 +186,11 @@ def write_picture(output: Path, picture: Callable[[], Image.Image], save: Callab
 
 def write_figure(output: Path, panels: Figure) -> None:
     """Write a figure as a picture, or as vectors where the ending is that of a format of vectors."""
-    picture = Image.open(io.BytesIO(png(panels))).convert("RGB")
-    write_picture(output, lambda: picture, partial(save_as, picture=lambda: picture, figure=lambda: panels))
+
+    def picture() -> Image.Image:
+        return Image.open(io.BytesIO(png(panels))).convert("RGB")
+
+    write_picture(output, picture, partial(save_as, picture=picture, figure=lambda: panels))
 
 
 def for_each(paths: Sequence[str], work: Callable[[Picture], dict[str, Any] | None], json: bool = False) -> int:
