@@ -1,4 +1,4 @@
-"""What a network is asked: pictures and a question as the inputs that its processor makes."""
+"""Prompts: pictures and a question, and the inputs that the network's processor makes of them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Prompt:
     """A question about pictures.
 
     Args:
-        model: that is asked.
+        model: that answers.
         pictures: RGB.
-        question: as the user asked it.
-        arguments: of the processor beside the pictures: the text, with what stands for them, but for a network that is
-            told nothing.
+        question: of the user.
+        arguments: further ones of the processor: the text, with the marks of the pictures in it; empty for a network
+            that takes no text.
     """
 
     model: LanguageModel
@@ -43,9 +43,7 @@ class Prompt:
         processor, fields = model.processor, (model, tuple(pictures), question)
         has_template = getattr(processor, "chat_template", None) is not None
         marks = [
-            mark
-            for mark in (getattr(processor, name, None) for name in ("boi_token", "image_token"))
-            if isinstance(mark, str)
+            mark for name in ("boi_token", "image_token") if isinstance(mark := getattr(processor, name, None), str)
         ]
         if isinstance(question, str):
             # A network that only describes has no text in which a token stands for the picture.
