@@ -109,8 +109,8 @@ class Handlers:
     async def picture(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """The picture of a view whose model cannot be opened."""
         state, index = PageState.of_request(request)
-        start, asked = self.service.models.start, self.service.pictures.upload(state.views[index].picture)
-        _, upload, _ = await self._frame(state.views[index], start, asked, report)
+        start, chosen = self.service.models.start, self.service.pictures.upload(state.views[index].picture)
+        _, upload, _ = await self._frame(state.views[index], start, chosen, report)
 
         def shown(picture: OpenPicture) -> bytes:
             return as_webp(

@@ -144,9 +144,9 @@ class AnalysisService:
         """
         choice, example, visitor = choice or self.models.choice(""), example_of(upload), current_visitor()
         whole = show_whole and fit is None and model.preprocessing.fit == "crop"
-        whose = visitor if example is None else example
+        owner = visitor if example is None else example
         source = upload if example is None else upload._replace(path=Path(example))
-        uid = self._uids.get((choice, source, whose, resolution, fit, whole))
+        uid = self._uids.get((choice, source, owner, resolution, fit, whole))
         analysis = None if uid is None else self.cache.get(uid)
         if uid is not None and analysis is not None and analysis.model is model:
             return uid, analysis
@@ -160,7 +160,7 @@ class AnalysisService:
         self.origins[analysis] = Origin(choice, upload, size, used_fit, resolution, encoder.resolution, hidden)
         # A state names the fit that was chosen for it.
         for key in {(fit, whole), (used_fit, False)}:
-            self._uids.put((choice, source, whose, resolution, *key), uid, visitor)
+            self._uids.put((choice, source, owner, resolution, *key), uid, visitor)
         self.cache.put(uid, analysis, visitor)
         return uid, analysis
 
