@@ -47,6 +47,7 @@ for line in ("--help", "--version", "rollout --help", "rollout a.png --colour x"
         main(line.split())
     except SystemExit as end:
         statuses.append(end.code)
+import vitviz.cli.starting  # It sets what torch reads when it is imported.
 print(statuses, sorted({"torch", "numpy", "scipy", "matplotlib", "PIL"} & sys.modules.keys()))
 """
 
