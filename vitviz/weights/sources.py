@@ -119,7 +119,8 @@ def _read_with_engine(
         try:
             return read(place.path, stated, place.name)
         except UnknownFamilyError as error:
-            if engine == "own" or stated.family is not None or not (has_architecture or names_package(place.path)):
+            package = Beside.of_source(open_weights(place.path).path, place.path)[0].package
+            if engine == "own" or stated.family is not None or not (has_architecture or package):
                 raise error from None
             own = f"; vitviz's own network: {error}" * has_architecture
     # Not before it is needed: it imports what watches a module.
@@ -129,8 +130,3 @@ def _read_with_engine(
         return read_by_package(place.path, stated, place.name, device, report)
     except CheckpointError as error:
         raise type(error)(f"{error}{own}") from None
-
-
-def names_package(path: Path) -> bool:
-    """Whether the files beside a checkpoint name a package."""
-    return Beside.of_source(open_weights(path).path, path)[0].package is not None

@@ -19,9 +19,9 @@ from vitviz.weights.formats.files import open_weights
 
 DAMAGED = "cannot be read, or is damaged"
 FILES: dict[str, tuple[bytes, str]] = {
-    "empty": (b"", rf"{DAMAGED} \(.+\); expected safetensors, a file of torch.save or npz"),
+    "empty": (b"", rf"{DAMAGED} \(it is empty\); expected safetensors, a file of torch.save or npz"),
     "zeros": (bytes(4096), DAMAGED),
-    "text": (b"not a checkpoint, only some text\n" * 20, DAMAGED),
+    "text": (b"not a checkpoint, only some text\n" * 20, rf"{DAMAGED} \(it begins with b'not a checkpoint'\)"),
     "an array": (npy_of_shape("(4,)"), "a single NumPy array"),
     "an archive of zeros": (b"PK\x03\x04" + bytes(100), DAMAGED),
     "a pickle of values": (pickle.dumps({"w": 1.5}), DAMAGED),

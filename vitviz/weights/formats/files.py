@@ -60,11 +60,13 @@ def _open(file: Path) -> WeightFile:
         raise
     # The readers may raise anything.
     except Exception as error:
+        is_saved = start[:1] in (b"P", b"\x80")
         # What is wrong is the context of torch's error, which gives advice about its reader.
-        text = getattr(error, "strerror", None) or str(error.__context__ or error) or type(error).__name__
-        reason = legible(textwrap.shorten(text, 200))
+        begins = f"it begins with {start[:16]!r}" if start else "it is empty"
+        found = str(error.__context__ or error) if is_saved or start[8:9] == b"{" else begins
+        reason = legible(textwrap.shorten(getattr(error, "strerror", None) or found or type(error).__name__, 200))
         again = f"; if you trust it, torch.save(torch.load({quote(name)}, weights_only=False), 'new.pth') renews it"
-        refuse(name, f"cannot be read, or is damaged ({reason})", EXPECTED + again * (start[:1] in (b"P", b"\x80")))
+        refuse(name, f"cannot be read, or is damaged ({reason})", EXPECTED + again * is_saved)
 
 
 def _open_safetensors(file: Path, name: str) -> WeightFile:
