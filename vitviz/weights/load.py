@@ -231,9 +231,14 @@ def load(
     # Not before a checkpoint is opened: families and formats are a good part of what `import vitviz` would take.
     from vitviz.weights.sources import read_source
 
-    stated = Stated.of(family=family, ignore=ignore, **facts)
     return read_source(
-        source, stated, report=report, verify=verify, device=device, precision=precision, engine=engine
+        source,
+        Stated.of(family=family, ignore=ignore, **facts),
+        report=report,
+        verify=verify,
+        device=device,
+        precision=precision,
+        engine=engine,
     ).model
 
 

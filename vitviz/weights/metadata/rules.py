@@ -84,11 +84,8 @@ class PreprocessingRule:
 
 def common_fraction(pixels: Sequence[int], totals: Sequence[int]) -> float | None:
     """The largest fraction, at most 1, with ``floor(pixels / fraction) == total`` for each pair; None if none has."""
-    share = min(each / total for each, total in zip(pixels, totals, strict=True))
+    pairs = [*zip(pixels, totals, strict=True)]
+    share = min(part / total for part, total in pairs)
     # The quotient may be rounded up; the next smaller number is then below the exact one.
-    for fraction in (share, math.nextafter(share, 0)):
-        if fraction <= 1 and all(
-            math.floor(each / fraction) == total for each, total in zip(pixels, totals, strict=True)
-        ):
-            return fraction
-    return None
+    shares = (each for each in (share, math.nextafter(share, 0)) if each <= 1)
+    return next((each for each in shares if all(math.floor(part / each) == total for part, total in pairs)), None)

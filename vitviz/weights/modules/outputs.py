@@ -1,8 +1,8 @@
-"""The output of a module that is explained, and what makes probabilities of it."""
+"""The output of a module that is explained, what makes probabilities of it, and names of its classes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,9 +12,9 @@ from torch import nn
 from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError
 from vitviz.models.probability import PROBABILITIES
-from vitviz.models.watched.outputs import FIELDS, Forward, is_vector
+from vitviz.models.watched.outputs import FIELDS, Forward, is_vector, primary_output
 from vitviz.models.watched.replay import Replay
-from vitviz.weights.metadata.classes import read_probability
+from vitviz.weights.metadata.classes import gives_features, read_labels, read_probability
 from vitviz.weights.modules.unwrap import package_of
 
 # Packages whose classifiers of several classes are for one label.
@@ -101,3 +101,37 @@ def _are_probabilities(output: torch.Tensor, is_sigmoid: bool) -> bool:
     tolerance = 4 * output.shape[1] ** 0.5 * torch.finfo(output.dtype).eps
     sums_to_one = output.shape[1] > 1 and bool(((output.double().sum(1) - 1).abs() <= tolerance).all())
     return sums_to_one or is_sigmoid
+
+
+def find_labels(
+    module: nn.Module,
+    labels: Sequence[str] | None,
+    output: Any,
+    has_logits: bool,
+    names_in_file: Mapping[str, Sequence[str]] | None,
+) -> tuple[tuple[str, ...], str, bool] | None:
+    """Names of the classes, their source, and whether they are assumed; no names without a classifier.
+
+    None if the module does not state whether its outputs are classes.
+
+    Args:
+        module: that may have a classifier.
+        labels: from the user.
+        output: of the module for an image.
+        has_logits: whether the module calls its output logits.
+        names_in_file: names of classes in the file of its weights, by the path of their entry.
+    """
+    if labels is not None:
+        return tuple(labels), "given", False
+    vector, classes = primary_output(output), getattr(module, "num_classes", None)
+    is_other = isinstance(output, Mapping) or classes == 0
+    if not is_vector(vector) or package_of(module) == "open_clip" or (is_other and not has_logits):
+        return (), "no classifier", False
+    if not has_logits and classes != vector.shape[1]:
+        return None
+    stated = getattr(module, "pretrained_cfg", None)
+    timm: Mapping[str, Any] = stated if isinstance(stated, Mapping) else {}
+    if gives_features(timm, vector.shape[1]):
+        return (), "features that are compared with those of texts", False
+    config = {"id2label": getattr(getattr(module, "config", None), "id2label", None), "pretrained_cfg": timm}
+    return read_labels(config, vector.shape[1], names_in_file)

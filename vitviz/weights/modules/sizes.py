@@ -5,7 +5,7 @@ These values are not trusted: watching measures which token is which patch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import isqrt
 from typing import Any
 
@@ -131,7 +131,12 @@ def find_prefix(module: nn.Module) -> tuple[str, ...] | None:
 
     None for several kinds of tokens in a module of another package, since their order is unknown.
     """
-    counts = {kind: sum(_tokens(module, names)) for kind, names in TOKEN_PARAMETERS.items()}
+    shapes = [(name.rpartition(".")[2], each.shape) for name, each in module.named_parameters() if each.ndim]
+    # A vector is one token.
+    counts = {
+        kind: sum((1, *shape)[-2] for name, shape in shapes if name in names)
+        for kind, names in TOKEN_PARAMETERS.items()
+    }
     kinds = [kind for kind, count in counts.items() if count]
     if len(kinds) > 1 and package_of(module) not in PACKAGES_IN_ORDER:
         return None
@@ -145,10 +150,3 @@ def find_prefix(module: nn.Module) -> tuple[str, ...] | None:
         *single_tokens,
         *(f"{kind} {number + 1}" for kind in ("register", "detection") for number in range(counts[kind])),
     )
-
-
-def _tokens(module: nn.Module, names: tuple[str, ...]) -> Iterator[int]:
-    """The number of tokens in each parameter with one of these names."""
-    for name, parameter in module.named_parameters():
-        if name.rpartition(".")[2] in names and parameter.ndim:
-            yield 1 if parameter.ndim == 1 else parameter.shape[-2]

@@ -31,7 +31,6 @@ def split_texts(
     Raises:
         ConfigError: a tokenizer is given, and the module reads no texts.
     """
-    network: Any = module
     visual: Any = getattr(module, "visual", None)
     is_open_clip = hasattr(module, "encode_text") and isinstance(visual, nn.Module)
     if not (is_open_clip or hasattr(module, "get_text_features")) or not hasattr(module, "logit_scale"):
@@ -46,5 +45,5 @@ def split_texts(
     if is_assumed:
         import open_clip
 
-        tokenizer = partial(open_clip.tokenize, context_length=network.context_length)
+        tokenizer = partial(open_clip.tokenize, context_length=module.context_length)
     return visual if is_open_clip else module, tower_of(module, tokenizer), (ASSUMED,) * is_assumed
