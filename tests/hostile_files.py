@@ -162,10 +162,7 @@ MAKERS: dict[str, tuple[Callable[[], bytes], Outcome]] = {
     "empty.tif": (lambda: tiff(0, 0), refused_with("a kind that Pillow does not read")),
     "empty.jpg": (lambda: jpeg(0, 0), DAMAGED),
     "bomb.png": (lambda: png_header(2**31 - 1, 2**31 - 1) + PNG_PIXELS + PNG_END, refused_with("at most 64,000,000")),
-    "bomb.webp": (
-        lambda: riff((b"VP8L", b"\x2f" + struct.pack("<I", 16_383 | 16_383 << 14) + bytes(20))),
-        REFUSED,
-    ),
+    "bomb.webp": (lambda: riff((b"VP8L", b"\x2f" + struct.pack("<I", 16_383 | 16_383 << 14) + bytes(20))), REFUSED),
     "moving bomb.webp": (lambda: animated_webp(2**24, 255), REFUSED),
     "moving bomb.png": (lambda: animated_png(13_000, 13_000), LIMITED),
     "bomb.jpg": (lambda: jpeg(65_535, 65_535), refused_with("at most 64,000,000")),
@@ -209,14 +206,8 @@ MAKERS: dict[str, tuple[Callable[[], bytes], Outcome]] = {
     "last words.png": (lambda: png_ending_with(chunk(b"cHRM", b"\1\2\3\4" * 5 * 2**20)), LIMITED),
     "text.png": (lambda: png_with(chunk(b"tEXt", b"a\0" + b"b" * 17 * 2**20)), LIMITED),
     "text bomb.png": (lambda: png_with(text_bomb(b"zTXt", b"Comment\0\0")), refused_with("MAX_TEXT")),
-    "last text bomb.png": (
-        lambda: png_ending_with(text_bomb(b"zTXt", b"Comment\0\0")),
-        refused_with("too large"),
-    ),
-    "words bomb.png": (
-        lambda: png_with(text_bomb(b"iTXt", b"XML:com.adobe.xmp\0\1\0\0\0")),
-        refused_with("MAX_TEXT"),
-    ),
+    "last text bomb.png": (lambda: png_ending_with(text_bomb(b"zTXt", b"Comment\0\0")), refused_with("too large")),
+    "words bomb.png": (lambda: png_with(text_bomb(b"iTXt", b"XML:com.adobe.xmp\0\1\0\0\0")), refused_with("MAX_TEXT")),
     "profile bomb.png": (lambda: png_with(text_bomb(b"iCCP", b"sRGB\0\0")), refused_with("MAX_TEXT")),
     "texts.png": (
         lambda: png_with(chunk(b"zTXt", b"Comment\0\0" + deflated_zeros(2**20)) * 70),
@@ -230,10 +221,7 @@ MAKERS: dict[str, tuple[Callable[[], bytes], Outcome]] = {
     "hexadecimal.png": (lambda: png_with(raw_profile(exif(entry(0x0112, 3, 1, 3)))), opens(32, 32)),
     "hexadecimal fractions.png": (lambda: png_with(raw_profile(exif_of_fractions(200_000))), LIMITED),
     "prefixes.png": (lambda: png_with(chunk(b"eXIf", b"Exif\0\0" * 500_000)), LIMITED),
-    "prefixed fractions.jpg": (
-        lambda: jpeg_with(*in_segments(b"Exif\0\0" * 9 + exif_of_fractions(500_000))),
-        LIMITED,
-    ),
+    "prefixed fractions.jpg": (lambda: jpeg_with(*in_segments(b"Exif\0\0" * 9 + exif_of_fractions(500_000))), LIMITED),
     "fractions.tif": (lambda: tiff(32, 32, (282, 5, 500_000, bytes(4_000_000)), data=bytes(1024)), LIMITED),
     "same place.jpg": (lambda: jpeg_with(*in_segments(exif_of_one_place(7, 50_000))), LIMITED),
     "index.jpg": (lambda: jpeg_with(segment(0xE2, b"MPF\0" + exif_of_one_place(3, 25_000))), LIMITED),
@@ -274,10 +262,7 @@ MAKERS: dict[str, tuple[Callable[[], bytes], Outcome]] = {
         lambda: PROGRESSIVE[:LAST_SCAN] + b"\xff" * 4_000_000 + PROGRESSIVE[LAST_SCAN:],
         LIMITED,
     ),
-    "components.jpg": (
-        lambda: jpeg_with(segment(0xC0, b"\x08\0\x20\0\x20\x03" + b"\1\x11\0" * 21_000) * 63),
-        LIMITED,
-    ),
+    "components.jpg": (lambda: jpeg_with(segment(0xC0, b"\x08\0\x20\0\x20\x03" + b"\1\x11\0" * 21_000) * 63), LIMITED),
     "profiles.png": (lambda: png_with(chunk(b"iCCP", b"x\0\0" + deflated_zeros(2**20 - 1)) * 1_000), LIMITED),
     "no tables.jpg": (lambda: JPEG.replace(b"\xff\xdb", b"\xff\xfe").replace(b"\xff\xc4", b"\xff\xfe"), DAMAGED),
     "wrong table.jpg": (lambda: JPEG.replace(b"\xff\xc4\0\x1f\0", b"\xff\xc4\0\x1f\x7f"), DAMAGED),

@@ -66,6 +66,8 @@ def write_clip(
         video = container.add_stream(codec, rate=rate)
         video.width, video.height = frames[0].shape[1], frames[0].shape[0]
         video.pix_fmt = FORMATS.get(codec, "yuv420p")
+        if is_clear := frames[0].shape[2] == 4:
+            video.pix_fmt, video.options, video.metadata["alpha_mode"] = "yuva420p", {"auto-alt-ref": "0"}, "1"
         if times is not None:
             video.codec_context.time_base = Fraction(1, 1000)
         if aspect is not None:
@@ -77,7 +79,7 @@ def write_clip(
             audio = container.add_stream(sound, rate=SOUND_RATE)
             audio.layout = "mono"
         for index, levels in enumerate(frames):
-            frame = av.VideoFrame.from_ndarray(levels, "rgb24")
+            frame = av.VideoFrame.from_ndarray(levels, "rgba" if is_clear else "rgb24")
             if matrix is not None:
                 frame = frame.reformat(format="yuv420p", dst_colorspace=matrix)
                 frame.colorspace = colours[2]
@@ -110,14 +112,13 @@ def write_sound(path: Path) -> Path:
     return path
 
 
-def rotate_clip(path: Path, degrees: int) -> Path:
-    """Change the display matrix of an MP4 file, so that its frames are shown rotated clockwise."""
+def turn_clip(path: Path, *matrix: float) -> Path:
+    """Change a, b, c and d of the display matrix of an MP4 file."""
     content = bytearray(path.read_bytes())
     start = content.index(b"tkhd")
-    matrix = start + 8 + (20 if content[start + 4] == 0 else 32) + 16
-    one = 1 << 16
-    a, b = {0: (one, 0), 90: (0, one), 180: (-one, 0), 270: (0, -one), 45: (46341, 46341)}[degrees]
-    content[matrix : matrix + 36] = struct.pack(">9i", a, b, 0, -b, a, 0, 0, 0, 1 << 30)
+    place = start + 8 + (20 if content[start + 4] == 0 else 32) + 16
+    a, b, c, d = (round(each * (1 << 16)) for each in matrix)
+    content[place : place + 36] = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 1 << 30)
     path.write_bytes(content)
     return path
 

@@ -49,7 +49,7 @@ def test_the_command_keeps_the_sound(
 
 
 def test_a_clip_is_not_written_over_itself(model: Model, clip: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="the clip itself; expected another file for the video"):
+    with pytest.raises(ConfigError, match="the clip or the video itself; expected another file"):
         film.film_components(clip, model, clip, 0)
     with pytest.raises(ConfigError, match="expected a name that ends with"):
         film.film_components(clip, model, tmp_path / "out.avi", 0)

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -64,11 +64,20 @@ DEFAULT_RATE = Fraction(25)
 # A clip that does not say how its colours are stored is read as by browsers: from so many rows on as HD video, by
 # ITU-R BT.709, and below as SD video, by BT.601.
 HD_ROWS, HD_MATRIX = 720, "ITU709"
-ROTATIONS = {
-    90: Image.Transpose.ROTATE_90,
-    180: Image.Transpose.ROTATE_180,
-    270: Image.Transpose.ROTATE_270,
+# What turns a stored frame upright, by a, b, c and d of its display matrix: x' = ax + cy, y' = bx + dy. Phones mirror
+# the clips of their front cameras by it.
+TURNS = {
+    (1, 0, 0, 1): None,
+    (0, 1, -1, 0): Image.Transpose.ROTATE_270,
+    (-1, 0, 0, -1): Image.Transpose.ROTATE_180,
+    (0, -1, 1, 0): Image.Transpose.ROTATE_90,
+    (-1, 0, 0, 1): Image.Transpose.FLIP_LEFT_RIGHT,
+    (1, 0, 0, -1): Image.Transpose.FLIP_TOP_BOTTOM,
+    (0, 1, 1, 0): Image.Transpose.TRANSPOSE,
+    (0, -1, -1, 0): Image.Transpose.TRANSVERSE,
 }
+# Decoders that know transparency, which FFmpeg's own ones of these codecs leave out.
+ALPHA_DECODERS = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
 
 
 def is_clip(path: str | os.PathLike[str]) -> bool:
@@ -163,14 +172,14 @@ class OpenClip:
                 f"expected {several(DECODERS, 99)}; to convert it: {self._way_out}",
             )
         width, height = codec.width, codec.height
-        if not width or not height:
-            raise self._refusal(
-                # FFmpeg reports no size beyond some hundred million pixels.
-                "frames of no size, or of one far beyond what is taken",
-                f"expected at most {pixels:,} pixels",
-            )
-        if width * height > pixels:
-            raise self._refusal(f"frames of {width}×{height} pixels", f"at most {pixels:,} pixels are taken")
+        # FFmpeg reports no size beyond some hundred million pixels.
+        size = f"{width}×{height} pixels" if width and height else "no size, or of one far beyond what is taken"
+        if not 0 < width * height <= pixels:
+            raise self._refusal(f"frames of {size}", f"at most {pixels:,} pixels are taken")
+        # The name of the tag may be in capitals.
+        if coding in ALPHA_DECODERS and "1" in map(stream.metadata.get, ("alpha_mode", "ALPHA_MODE")):
+            codec = self._av.CodecContext.create(ALPHA_DECODERS[coding], "r")
+        self._codec = codec
         # The decoder checks each frame's own size too; it rounds sides up to whole blocks, hence twice the pixels.
         codec.options = {"max_pixels": str(2 * pixels), "err_detect": "careful"}
         # Every thread would hold frames of its own.
@@ -189,12 +198,12 @@ class OpenClip:
         self._is_timed = self._container.format.name != "avi" or not codec.has_b_frames
         codecs = [audio.codec_context.codec for audio in streams.audio[:1] if audio.codec_context is not None]
         self._decoder = self._decode()
-        # The header does not state the rotation; the frames do.
+        # The header does not state how it is turned; the frames do.
         first = next(self._decoder, None)
         if first is None:
             raise self._refusal("not one frame in it")
-        self._frames, self._rotation = chain([first], self._decoder), self._rotation_of(first[2])
-        upright = self._size[::-1] if self._rotation in (90, 270) else self._size
+        self._frames, self._turn = chain([first], self._decoder), self._turn_of(first[2])
+        upright = self._size if self._turn[0] else self._size[::-1]
         self.facts = ClipFacts(*upright, float(self._rate), frames, codecs[0].canonical_name if codecs else "")
 
     def __enter__(self) -> OpenClip:
@@ -207,10 +216,7 @@ class OpenClip:
 
     def skip(self, count: int) -> int:
         """Skip up to ``count`` frames; returns how many were skipped."""
-        skipped = 0
-        while skipped < count and next(self._frames, None) is not None:
-            skipped += 1
-        return skipped
+        return sum(1 for _ in islice(self._frames, count))
 
     def read(self) -> Frame | None:
         """The next frame; None at the end.
@@ -245,7 +251,7 @@ class OpenClip:
                         f"a packet is damaged at frame {index:,}",
                         f"expected a whole clip; for what is left: {self._way_out}",
                     )
-                frames = packet.decode()
+                frames = self._codec.decode(packet)
             for frame in frames:
                 if frame.is_corrupt:
                     raise self._refusal(f"frame {index:,} is damaged")
@@ -276,13 +282,11 @@ class OpenClip:
 
     def _image(self, index: int, frame: Any) -> Image.Image:
         size = self._square_size(frame.width, frame.height)
-        if size != self._size:
+        if (size, self._turn_of(frame)) != (self._size, self._turn):
             raise self._refusal(
-                "frame {:,} has {}×{} pixels".format(index, *size),
+                "frame {:,} has {}×{} pixels, or is turned another way".format(index, *size),
                 "expected {}×{}, as those before".format(*self._size),
             )
-        if self._rotation_of(frame) != self._rotation:
-            raise self._refusal(f"frame {index:,} is turned another way", "expected all frames alike")
         with self._errors(f"frame {index:,} is damaged"):
             is_hd = frame.colorspace == UNSPECIFIED and self._size[1] >= HD_ROWS
             mode = "rgba" if any(each.is_alpha for each in frame.format.components) else "rgb24"
@@ -293,14 +297,17 @@ class OpenClip:
                 image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
         if self._is_converted:
             image = _in_srgb(image, CodePoints(int(frame.color_primaries), int(frame.color_trc)))
-        return image.transpose(ROTATIONS[self._rotation]) if self._rotation else image
+        way = TURNS[self._turn]
+        return image if way is None else image.transpose(way)
 
-    def _rotation_of(self, frame: Any) -> int:
-        """Counter-clockwise degrees by which a frame is turned upright."""
-        degrees = round(frame.rotation) % 360
-        if degrees and degrees not in ROTATIONS:
-            raise self._refusal(f"turned by {degrees} degrees", "expected a multiple of 90")
-        return degrees
+    def _turn_of(self, frame: Any) -> tuple[int, int, int, int]:
+        """How a frame is turned upright, as a key of :data:`TURNS`."""
+        stated = frame.side_data.get("DISPLAYMATRIX", np.eye(3, dtype=np.int32))
+        matrix = np.frombuffer(stated, np.int32).reshape(3, 3)[:2, :2]
+        turn = tuple(np.rint(matrix / max(1, np.abs(matrix).max())).astype(int).flatten().tolist())
+        if turn not in TURNS:
+            raise self._refusal(f"turned by {frame.rotation % 360:.0f} degrees", "expected a multiple of 90")
+        return turn
 
     def _square_size(self, width: int, height: int) -> tuple[int, int]:
         """Width and height with square pixels; no side grows."""

@@ -15,7 +15,7 @@ from vitviz.progress import Progress
 from vitviz.video.clips import open_video
 from vitviz.video.facts import Clip
 from vitviz.video.render import even, padded
-from vitviz.video.writing import being_written, checked_container, write_frames
+from vitviz.video.writing import being_written, check_place, container_of, write_frames
 from vitviz.visualization.heatmaps import FIGURE_SIDE
 from vitviz.weights import Model
 
@@ -55,7 +55,8 @@ def film_components(
         ConfigError: av is missing, or the output cannot be written or is the clip itself.
         MethodError, QueryError, LimitError: as :func:`vitviz.components`.
     """
-    container, encoder = checked_container(source, output), Encoder(model, fit, resolution)
+    container, encoder = container_of(output), Encoder(model, fit, resolution)
+    check_place(output, source)
     opened = partial(open_video, source, color_profile=model.preprocessing.color_profile)
     frames, step = list[Image.Image](), 1
     with opened() as clip:

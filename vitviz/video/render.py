@@ -35,7 +35,7 @@ from vitviz.progress import Progress
 from vitviz.system.atomic import atomic_write
 from vitviz.video.clips import open_video
 from vitviz.video.facts import TICKS_PER_SECOND, Clip, Frame
-from vitviz.video.writing import SOUND_CODEC, being_written, checked_container, write_frames
+from vitviz.video.writing import SOUND_CODEC, being_written, check_place, container_of, write_frames
 from vitviz.visualization.captioned import caption_lines, caption_strip
 from vitviz.visualization.heatmaps import FIGURE_SIDE, Heatmap, Style
 from vitviz.visualization.scales import FittedScale
@@ -210,13 +210,14 @@ def render_video(
 
     Raises:
         ImageError: the file is not a clip, is damaged, or has too many frames.
-        ConfigError: the output cannot be written or is the clip itself.
+        ConfigError: the output or the numbers cannot be written, or are the clip itself.
         MethodError, QueryError, LimitError: the model does not support the request.
     """
-    started, container = time.monotonic(), checked_container(source, output)
+    started, container = time.monotonic(), container_of(output)
     report = report or (lambda phase, state: None)
-    if numbers is not None and numbers.resolve() == output.resolve():
-        raise ConfigError(f"{numbers}: both the video and its numbers; expected two files")
+    check_place(output, source)
+    if numbers is not None:
+        check_place(numbers, source, output)
     batch = request.to_batch_request()
     opened = partial(open_video, source, color_profile=request.model.preprocessing.color_profile)
     with opened() as clip:

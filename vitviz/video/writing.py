@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -70,18 +69,17 @@ def container_of(output: Path) -> Container:
     return container
 
 
-def checked_container(source: Path, output: Path) -> Container:
-    """The container of a video of a clip.
+def check_place(path: Path, *others: Path) -> None:
+    """Check that a file to write is neither the clip nor the video, and that its folder exists.
 
     Raises:
-        ConfigError: there is none of this suffix, or the output is the clip itself or in no folder.
+        ConfigError: it cannot be written.
     """
-    container = container_of(output)
-    if output.exists() and source.exists() and os.path.samefile(source, output):
-        raise ConfigError(f"{output}: the clip itself; expected another file for the video")
-    if not output.absolute().parent.is_dir():
-        raise ConfigError(f"{output}: cannot be written (no such folder)")
-    return container
+    is_same = path.exists() and any(each.exists() and path.samefile(each) for each in others)
+    if is_same or path.absolute() in map(Path.absolute, others):
+        raise ConfigError(f"{path}: the clip or the video itself; expected another file")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"{path}: cannot be written (no such folder)")
 
 
 @contextmanager
