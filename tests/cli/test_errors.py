@@ -21,6 +21,10 @@ ERRORS: dict[str, tuple[list[str], str]] = {
         ["attention", "{photo}", "--percentiles", "98", "2"],
         "--percentiles 98.0 2.0: expected two numbers from 0 to 100, the lower one first",
     ),
+    "percentiles of ranks": (
+        ["attention", "{photo}", "--percentiles", "2", "98", "--scale", "rank"],
+        "--percentiles: the ends of a robust scale; expected --scale robust, or none, not rank",
+    ),
     "contradiction": (
         ["rollout", "{photo}", "--reference", "vit-explain", "--start-layer", "1"],
         "--residual-weight 0.5 and --start-layer 1: vit-explain knows only",
@@ -174,7 +178,7 @@ def test_the_version_is_printed(capsys: Capture) -> None:
             ["inspect", "a.pth", "--heads", "6", "--image-size", "24x48", "--ignore", "head.*", "--ignore", "a.*"],
             {"overrides": ["heads=6", "image_size=24x48", "ignore=head.*", "ignore=a.*"]},
         ),
-        (["rollout", "a.png"], {"overrides": [], "percentiles": [2.0, 98.0], "quiet": False, "json": False}),
+        (["rollout", "a.png"], {"overrides": [], "percentiles": None, "quiet": False, "json": False}),
         (["video", "a.mp4", "b.mp4", "--no-caption"], {"caption": False, "map": ("rollout", {})}),
     ],
 )

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 # Maps.
 
-ROBUST = ["--scale", "robust", "--percentiles", "5", "90"]
+ROBUST = ["--percentiles", "5", "90"]
 PICTURES: dict[str, tuple[list[str], dict[str, Any], Style, tuple[int, int] | None]] = {
     "attention of a patch": (
         ["attention", "--query", "2,3", "--layer", "-2", "--head", "1"],

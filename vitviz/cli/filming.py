@@ -8,6 +8,7 @@ from typing import Any
 
 from vitviz.attribution.methods import MethodName
 from vitviz.cli.checkpoints import load_with_bar
+from vitviz.cli.maps import style_of
 from vitviz.cli.output import check_output, note, reporting, spelled
 from vitviz.images.preprocessing import Fit
 from vitviz.video.clips import open_video
@@ -15,7 +16,6 @@ from vitviz.video.film import film
 from vitviz.video.render import COMPUTING, DRAWING, VideoSummary
 from vitviz.video.writing import container_of
 from vitviz.visualization.colormaps import ColormapName
-from vitviz.visualization.heatmaps import Style
 from vitviz.visualization.scales import ScaleName
 
 
@@ -32,7 +32,7 @@ def run(
     smooth: bool,
     grid: bool,
     scale: ScaleName | None,
-    percentiles: Sequence[float],
+    percentiles: Sequence[float] | None,
     batch_size: int | None,
     max_bytes: int,
     fit: Fit | None,
@@ -40,8 +40,7 @@ def run(
     **load_options: Any,
 ) -> None:
     """Write the video."""
-    low, high = percentiles
-    style = Style(colormap, opacity, smooth, grid, scale=scale, percentiles=(low, high))
+    style = style_of(scale, percentiles, colormap=colormap, opacity=opacity, smooth=smooth, grid=grid)
     # Check the paths before the model is loaded.
     container_of(output)
     check_output(numbers, source, ".npz")

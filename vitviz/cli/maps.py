@@ -37,13 +37,13 @@ def run(
     smooth: bool,
     grid: bool,
     scale: ScaleName | None,
-    percentiles: Sequence[float],
+    percentiles: Sequence[float] | None,
     **parameters: Any,
 ) -> int:
     """Write a map of every picture; the exit status says whether some failed."""
-    low, high = percentiles
-    style = Style(colormap, opacity, smooth, grid, scale=scale, percentiles=(low, high))
-    given = take_target(parameters) if METHODS[method].class_specific else None
+    style = style_of(scale, percentiles, colormap=colormap, opacity=opacity, smooth=smooth, grid=grid)
+    record = METHODS[method]
+    given = take_target(parameters) if record.class_specific else None
     settings = take_settings(parameters)
     # Check the paths before the model is loaded.
     path_of = result_paths(images, output, f".{method}.png", json)
@@ -53,14 +53,29 @@ def run(
     def work(picture: Picture) -> dict[str, Any] | None:
         path = path_of(picture)
         analysis = analysis_of(picture, model, **settings)
-        target = {} if given is None else {"target": target_of(given, analysis, **settings)}
-        heatmap = _map_of(analysis, method, **parameters, **target)
+        target: dict[str, Any] = {} if given is None else {"target": target_of(given, analysis, **settings)}
+        with reporting(desc=record.title, disable=not record.reports) as report:
+            heatmap = analysis.map(method, report=report, **parameters, **target)
         if not json:
             note(heatmap.caption(style))
         write_map(heatmap, path, style, mark if isinstance(mark, tuple) else None)
         return _record(analysis, method, heatmap) if json else None
 
     return for_each(images, work, json)
+
+
+def style_of(scale: ScaleName | None, percentiles: Sequence[float] | None, **look: Any) -> Style:
+    """The style of the options of a command; percentiles alone ask for a robust scale.
+
+    Raises:
+        ConfigError: percentiles are given with another scale.
+        MethodError: a value is out of range.
+    """
+    if percentiles is None:
+        return Style(scale=scale, **look)
+    if scale not in (None, "robust"):
+        raise ConfigError(f"--percentiles: the ends of a robust scale; expected --scale robust, or none, not {scale}")
+    return Style(scale="robust", percentiles=(percentiles[0], percentiles[1]), **look)
 
 
 def result_paths(
@@ -85,20 +100,12 @@ def result_paths(
     return lambda picture: folder
 
 
-def _map_of(analysis: Analysis, method: MethodName, **parameters: Any) -> Heatmap:
-    """A map of an analysis, with a bar for a slow method."""
-    record = METHODS[method]
-    with reporting(desc=record.title, disable=not record.reports) as report:
-        return analysis.map(method, report=report, **parameters)
-
-
 def write_map(heatmap: Heatmap, path: Path | None, style: Style, mark: tuple[int, int] | None = None) -> None:
     """Write a map, if there is a path for it, into a file, or as PNG into a stream."""
-    if path is None:
-        return
-    write_picture(path, partial(heatmap.overlay, style, mark), partial(heatmap.save, style=style, mark=mark))
-    if str(path) != STANDARD:
-        note(f"written to {path}")
+    if path is not None:
+        write_picture(path, partial(heatmap.overlay, style, mark), partial(heatmap.save, style=style, mark=mark))
+        if str(path) != STANDARD:
+            note(f"written to {path}")
 
 
 def _record(analysis: Analysis, method: str, heatmap: Heatmap) -> dict[str, Any]:

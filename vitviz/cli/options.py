@@ -49,8 +49,14 @@ def option(*flags: str, **settings: Any) -> Option:
 
 def fact(name: str, **settings: Any) -> Option:
     """An option for what the user states of a checkpoint."""
-    heading = "what the checkpoint does not state"
-    return option(flag(name), action="fact", dest="overrides", default=[], group=heading, **settings)
+    return option(
+        flag(name),
+        action="fact",
+        dest="overrides",
+        default=[],
+        group="what the checkpoint does not state",
+        **settings,
+    )
 
 
 def flag(name: str) -> str:
@@ -196,9 +202,9 @@ STYLE = (
         "--percentiles",
         type="float",
         nargs=2,
-        default=PERCENTILES,
+        default=None,
         metavar=("LOW", "HIGH"),
-        help="between which a robust scale lies (default: {:g} {:g})".format(*PERCENTILES),
+        help="between which a robust scale lies, which they ask for (default: {:g} {:g})".format(*PERCENTILES),
     ),
 )
 TARGET = (
