@@ -236,8 +236,11 @@ def test_sound_is_kept_packet_by_packet(model: Model, clip: Path, tmp_path: Path
         assert max(apart) <= (0 if name == "out.mp4" else 0.001)
 
 
-@pytest.mark.parametrize("suffix", ["mov", "mkv"])
-def test_sound_that_a_container_cannot_hold_is_encoded_and_said(model: Model, tmp_path: Path, suffix: str) -> None:
+@pytest.mark.parametrize(("suffix", "rate"), [("mov", 44_100), ("mkv", 192_000)])
+def test_sound_that_a_container_cannot_hold_is_encoded_and_said(
+    model: Model, tmp_path: Path, suffix: str, rate: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.support.clips.SOUND_RATE", rate)
     clip = write_clip(tmp_path / f"clip.{suffix}", 25, sound="pcm_s16le")
     summary = render_video(video_request(model), clip, tmp_path / "out.mp4")
     assert summary.sound == "pcm_s16le, encoded as aac for .mp4"
@@ -247,6 +250,8 @@ def test_sound_that_a_container_cannot_hold_is_encoded_and_said(model: Model, tm
     assert kept.sound == "pcm_s16le, as it was"
     contents = [b"".join(each for each, _ in sound_packets(path)) for path in (clip, tmp_path / "out.mkv")]
     assert contents[0] == contents[1]
+    telephone = write_clip(tmp_path / "telephone.mov", sound="pcm_alaw")
+    assert "encoded as aac" in render_video(video_request(model), telephone, tmp_path / "out.mkv").sound
 
 
 def test_a_video_is_whole_on_the_disk_before_its_files_are_closed(clip: Path, tmp_path: Path) -> None:

@@ -24,9 +24,9 @@ CODEC, CODEC_OPTIONS = "libx264", {"crf": "18", "preset": "veryfast", "bf": "0"}
 BT709_COLOURS, LIMITED_RANGE = 1, 1
 # Frames a second for the encoder's rate control; every frame keeps its own time.
 MIN_RATE, MAX_RATE = 1.0, 240.0
-# Sound that a container cannot hold is encoded with this codec.
-SOUND_CODEC = "aac"
-NAMED_LAYOUTS = {1: "mono", 2: "stereo"}
+# Sound that a container cannot hold is encoded with this codec, with at most so many samples a second.
+SOUND_CODEC, MAX_SOUND_RATE = "aac", 48_000
+NAMED_LAYOUTS = {1: "mono", 2: "stereo", 6: "5.1", 8: "7.1"}
 
 
 @dataclass(frozen=True)
@@ -36,23 +36,30 @@ class Container:
     Args:
         suffix: of its files.
         name: in FFmpeg.
-        sound_codecs: that it can hold; empty for any.
+        sound_codecs: that it can hold, by FFmpeg's names.
     """
 
     suffix: str
     name: str
-    sound_codecs: tuple[str, ...] = ()
+    sound_codecs: tuple[str, ...]
 
     def can_hold(self, codec: str) -> bool:
         """Whether sound of this codec is copied into it without encoding."""
-        return not self.sound_codecs or codec in self.sound_codecs
+        return codec in self.sound_codecs
 
 
 CONTAINERS = {
     container.suffix: container
     for container in (
         Container(".mp4", "mp4", ("aac", "mp3", "ac3", "eac3", "alac", "opus", "flac")),
-        Container(".mkv", "matroska"),
+        Container(
+            ".mkv",
+            "matroska",
+            (
+                *("aac", "mp3", "mp2", "ac3", "eac3", "alac", "opus", "flac", "vorbis", "dts", "truehd", "wavpack"),
+                *("pcm_u8", "pcm_s16le", "pcm_s16be", "pcm_s24le", "pcm_s24be", "pcm_s32le", "pcm_f32le"),
+            ),
+        ),
     )
 }
 
@@ -197,9 +204,10 @@ def add_sound(
 def _sound_stream(target: Any, audio: Any, container: Container) -> Any:
     if container.can_hold(audio.codec_context.codec.canonical_name):
         return target.add_stream_from_template(audio)
-    stream, layout = target.add_stream(SOUND_CODEC, rate=audio.codec_context.rate), audio.codec_context.layout
+    source = audio.codec_context
+    stream = target.add_stream(SOUND_CODEC, rate=min(source.rate, MAX_SOUND_RATE))
     # Matroska may state the number of channels without their layout.
-    stream.layout = NAMED_LAYOUTS.get(layout.nb_channels, layout)
+    stream.layout = NAMED_LAYOUTS.get(source.layout.nb_channels, source.layout)
     return stream
 
 
