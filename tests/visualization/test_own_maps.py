@@ -206,7 +206,9 @@ def test_a_colormap_of_matplotlibs_own_goes_in_as_an_object() -> None:
 def test_own_axes_get_the_map_its_grid_mark_and_colour_bar() -> None:
     heatmap, figure = Heatmap.of(VALUES, PICTURE), Figure()
     left, right = figure.subplots(1, 2)
-    assert heatmap.figure(Style(grid=True), mark=(1, 2), ax=right) is figure
+    with matplotlib.rc_context({"image.origin": "lower", "image.aspect": "auto"}):
+        assert heatmap.figure(Style(grid=True), mark=(1, 2), ax=right) is figure
+    assert right.images[0].origin == "upper" and right.get_aspect() == 1
     assert np.array_equal(np.asarray(right.images[0].get_array()), np.asarray(heatmap.overlay()))
     assert not left.images and right.get_xlim() == (0, 60) and right.get_ylim() == (40, 0)
     lines = [line.tolist() for line in right.collections[0].get_segments()]

@@ -40,7 +40,10 @@ def draw_map(axes: Axes, heatmap: Heatmap, style: Style, mark: tuple[int, int] |
 
     columns_px, rows_px = heatmap.image.size
     picture = overlay(heatmap, replace(style, grid=False))
-    axes.imshow(picture, extent=(0, columns_px, rows_px, 0), interpolation="antialiased")
+    # The user may have set that other pictures begin below, or are stretched.
+    axes.imshow(
+        picture, extent=(0, columns_px, rows_px, 0), interpolation="antialiased", origin="upper", aspect="equal"
+    )
     figure = axes.get_figure(root=True)
     assert figure is not None, "axes are removed from their figure only after they were drawn into"
     longest_side = POINTS_PER_INCH * max(axes.get_window_extent().size) / figure.dpi
