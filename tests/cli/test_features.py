@@ -69,7 +69,7 @@ def test_features_of_a_folder_are_rows_in_half_precision(
         assert table.schema.field("features").metadata[b"layer"] == b"3"
         for row in table.to_pylist():
             found = analyze(tmp_path / "photos" / row["path"], bundled).features(3, of)
-            expected = found.tokens[found.kept].mean(0) if folder == "means" else found.values
+            expected = found.tokens[found.inliers].mean(0) if folder == "means" else found.values
             values = np.array(row["features"], np.float64).reshape(row["features.shape"])
             np.testing.assert_allclose(values, expected.numpy(), rtol=2e-3, atol=2e-2)
     # The same command goes on with what is missing; another request is refused.

@@ -83,9 +83,9 @@ def test_patches_of_outlying_norm_are_left_out_of_what_is_kept(make_model: MakeM
     norms = norms.clone()
     norms[-2, [4, 9]] *= 90
     outlying = replace(analysis, trace=replace(analysis.trace, norms=norms))
-    assert outlying.features(0).kept == [token for token in range(2, 26) if token not in (4, 9)]
+    assert outlying.features(0).inliers == [token for token in range(2, 26) if token not in (4, 9)]
     unmeasured = replace(analysis, trace=replace(analysis.trace, norms=None))
-    assert unmeasured.features(0).kept == list(range(2, 26))
+    assert unmeasured.features(0).inliers == list(range(2, 26))
 
 
 def test_a_trace_of_weights_has_no_vectors(make_model: MakeModel) -> None:

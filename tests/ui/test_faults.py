@@ -50,7 +50,7 @@ def test_a_model_whose_file_is_gone_goes_on_and_is_missed_when_it_is_opened_agai
     path.unlink()
     _, analysis = on_loop(bench.analyze(on_loop(bench.models.open(choice)), picture, "squash"))
     assert analysis.map("relevance").values.isfinite().all()
-    bench.models.kept.discard(lambda kept: kept is model)
+    bench.models.page_models.discard(lambda each: each is model)
     with pytest.raises(CheckpointError, match=r"mine.safetensors: no longer kept on this server; upload it again"):
         on_loop(bench.models.open(choice))
     assert model.labels == analysis.model.labels

@@ -250,7 +250,7 @@ def test_the_analyses_of_a_model_go_with_it(make_model: MakeModel, picture: Uplo
     service = AnalysisService(make_model(), ServerSettings(model_bytes=models[0].nbytes))
     keys = []
     for number, model in enumerate(models):
-        service.models.kept.put(number, model)
+        service.models.page_models.put(number, model)
         keys.append(on_loop(service.analyze(model, picture))[0])
     assert [service.cache.get(key) is not None for key in keys] == [False, True]
 

@@ -48,7 +48,7 @@ class Kind(ABC):
             MethodError: it is not legal.
         """
 
-    def kept(self, value: object, bounds: Bounds, field: str) -> Any:
+    def keep(self, value: object, bounds: Bounds, field: str) -> Any:
         """The value, checked as by :meth:`read`, as the state of a page keeps it."""
         return self.read(value, bounds, field)
 
@@ -280,7 +280,7 @@ class ClassTarget(Kind):
     def read(self, value: object, bounds: Bounds, field: str) -> Any:
         return target_of(field, value, bounds)
 
-    def kept(self, value: object, bounds: Bounds, field: str) -> Any:
+    def keep(self, value: object, bounds: Bounds, field: str) -> Any:
         return target_json(self.read(value, bounds, field))
 
     def canonical(self, value: object, bounds: Bounds, field: str) -> Any:
@@ -319,7 +319,7 @@ def values_of(
     """
     values = {} if value is None else fields(field, value, [parameter.name for parameter in parameters])
     return {
-        parameter.name: (parameter.kind.kept if as_state else parameter.kind.read)(
+        parameter.name: (parameter.kind.keep if as_state else parameter.kind.read)(
             values[parameter.name], bounds, f"{field}.{parameter.name}"
         )
         for parameter in parameters

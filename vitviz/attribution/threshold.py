@@ -49,7 +49,7 @@ def _by_partition(entries: torch.Tensor, count: int, as_topk: bool) -> torch.Ten
     """
     value = float(np.partition(entries.detach().numpy(), count - 1)[count - 1])
     places = (entries == value).nonzero()[:, 0]
-    kept = places[count - int((entries < value).sum()) :]
-    if as_topk and len(kept):
+    highest = places[count - int((entries < value).sum()) :]
+    if as_topk and len(highest):
         return _by_sorting(entries, count, as_topk)
-    return F.threshold(entries, value, 0.0).index_put((kept,), entries[kept])
+    return F.threshold(entries, value, 0.0).index_put((highest,), entries[highest])

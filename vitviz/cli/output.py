@@ -137,11 +137,11 @@ def bar(**options: Any) -> Any:
 def reporting(**options: Any) -> Iterator[Callable[[Any], None]]:
     """A context with a function that shows a :class:`vitviz.progress.Progress` on a bar, from the first report on."""
     # The delay hides the bar until then, and to the end if there is none.
-    with bar(**options, delay=math.inf) as shown:
+    with bar(**options, delay=math.inf) as line:
 
         def report(state: Any) -> None:
-            shown.delay, shown.total = 0, state.total or None
-            shown.update(state.done - shown.n)
+            line.delay, line.total = 0, state.total or None
+            line.update(state.done - line.n)
 
         yield report
 

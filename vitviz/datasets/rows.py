@@ -162,7 +162,7 @@ def columns_of(
         columns.append((INSIDE_AREA, "float", area, shares[INSIDE_AREA]))
     if request.features is not None:
         features = analysis.features(request.features.layer, request.features.of)
-        vectors = (features.tokens[features.kept].mean(0) if request.features.mean else features.values).half()
+        vectors = (features.tokens[features.inliers].mean(0) if request.features.mean else features.values).half()
         if not vectors.isfinite().all():
             raise MethodError(f"{features.description}: beyond 65,504, which half precision ends at; try another layer")
         about = {

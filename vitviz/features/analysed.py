@@ -72,8 +72,8 @@ class Analysed(ABC):
                 f"{description}: not all numbers are finite; expected a network that computes finite ones"
             )
         outliers = [] if trace.norms is None else outlier_patches(trace)
-        kept = [token for token in range(layout.prefix_count, layout.token_count) if token not in outliers]
-        return Features(precise(vectors).detach().cpu().clone(), layout, kept, chosen, description)
+        inliers = [token for token in range(layout.prefix_count, layout.token_count) if token not in outliers]
+        return Features(precise(vectors).detach().cpu().clone(), layout, inliers, chosen, description)
 
     @named_arguments(MethodError)
     @plain_torch()

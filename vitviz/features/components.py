@@ -62,9 +62,9 @@ def components(
     pictures, part = [F.normalize(each.values, dim=-1) for _, each in pairs], pairs[0][1].description
     source = of, pairs[0][1].layer, weight_samples(pairs[0][0].model.network.state_dict().values())
     if basis is None:
-        kept = torch.cat([each.unit[each.kept] for _, each in pairs])
-        side = Basis.of(kept, 1).seen_from(pictures) if boolean("foreground", foreground) else None
-        basis = Basis.of(kept, integer("count", count, 1, MethodError), side, source)
+        vectors = torch.cat([each.unit[each.inliers] for _, each in pairs])
+        side = Basis.of(vectors, 1).seen_from(pictures) if boolean("foreground", foreground) else None
+        basis = Basis.of(vectors, integer("count", count, 1, MethodError), side, source)
     if instance("basis", basis, Basis, "maps.basis").source != source:
         raise MethodError(f"basis: of other vectors; expected one of the {part} of the same model")
     inside = [basis.inside(picture) for picture in pictures]
@@ -77,8 +77,8 @@ def components(
         "variance of the patches that made their basis"
     )
     maps = []
-    for (analysis, each), picture, shown in zip(pairs, pictures, inside, strict=True):
+    for (analysis, each), picture, is_inside in zip(pairs, pictures, inside, strict=True):
         values, prepared = basis.project(picture), analysis.prepared
-        colours = component_colours(basis.place(values)).float() * shown[..., None]
+        colours = component_colours(basis.place(values)).float() * is_inside[..., None]
         maps.append(ColourMap(values, colours, prepared.image, prepared.geometry, each.layer, description))
     return Components(maps, basis)

@@ -60,14 +60,14 @@ def matches(a: Any, b: Any, mutual: bool = True, *, layer: int | None = None, of
     """
     pairs = featured([a, b], layer, of)
     [(_, mine), (_, theirs)] = pairs
-    cosines = (mine.unit[mine.kept] @ theirs.unit[theirs.kept].T).clamp(-1, 1)
+    cosines = (mine.unit[mine.inliers] @ theirs.unit[theirs.inliers].T).clamp(-1, 1)
     scores, best = cosines.max(1)
     order = scores.argsort(descending=True, stable=True)
     if boolean("mutual", mutual):
         order = order[cosines.argmax(0)[best[order]] == order]
     found = []
     for index in order.tolist():
-        first, second = mine.layout.cell(mine.kept[index]), theirs.layout.cell(theirs.kept[best[index]])
+        first, second = mine.layout.cell(mine.inliers[index]), theirs.layout.cell(theirs.inliers[best[index]])
         boxes = [
             analysis.prepared.geometry.patch_rectangle(*cell, *features.values.shape[:2])
             for (analysis, features), cell in zip(pairs, (first, second), strict=True)
@@ -108,7 +108,7 @@ def clusters(analyses: Any, k: int, *, layer: int | None = None, of: Kind = "tok
     from scipy.cluster.vq import kmeans, vq
 
     pairs, k = featured(analyses, layer, of), integer("k", k, 1, MethodError)
-    vectors = torch.cat([each.unit[each.kept] for _, each in pairs]).double().numpy()
+    vectors = torch.cat([each.unit[each.inliers] for _, each in pairs]).double().numpy()
     if k > len(vectors):
         raise MethodError(f"k = {k}: expected at most {len(vectors)}, the number of patches")
     centres, _ = kmeans(vectors, k, STARTS, seed=np.random.default_rng(integer("seed", seed, 0, MethodError)))

@@ -31,7 +31,7 @@ class Features(AttributeAdvice):
         tokens: ``"token channel"`` in the order of the layout, prefix tokens first, as the network computed them, in
             single precision at least; in the computer's main memory.
         layout: order of the tokens.
-        kept: tokens of the patches without outliers, by :func:`vitviz.attention.sinks.outlier_patches`, which say
+        inliers: tokens of the patches without outliers, by :func:`vitviz.attention.sinks.outlier_patches`, which say
             little of their place; Darcet et al. 2024, "Vision Transformers Need Registers".
         layer: number of the layer, from 0.
         description: what they are, as captions show it.
@@ -43,7 +43,7 @@ class Features(AttributeAdvice):
 
     tokens: torch.Tensor = field(repr=False)
     layout: TokenLayout
-    kept: list[int] = field(repr=False)
+    inliers: list[int] = field(repr=False)
     layer: int
     description: str
 

@@ -105,8 +105,8 @@ def to_standard_range(light: np.ndarray, transfer: int | None) -> np.ndarray:
     # x = 1 + 2 w t + (H - 1 - 2 w) t², and likewise y, for t in [0, 1].
     linear, quadratic = 2 * KNEE_WEIGHT, BRIGHTEST - 1 - 2 * KNEE_WEIGHT
     t = (np.sqrt(linear**2 + 4 * quadratic * (brightest.clip(1, BRIGHTEST) - 1)) - linear) / (2 * quadratic)
-    shown = SLOPE + 2 * KNEE_WEIGHT * (1 - SLOPE) * t + (1 - SLOPE) * (1 - 2 * KNEE_WEIGHT) * t**2
-    return light * np.where(brightest <= 1, SLOPE, shown / np.maximum(brightest, 1))
+    knee = SLOPE + 2 * KNEE_WEIGHT * (1 - SLOPE) * t + (1 - SLOPE) * (1 - 2 * KNEE_WEIGHT) * t**2
+    return light * np.where(brightest <= 1, SLOPE, knee / np.maximum(brightest, 1))
 
 
 def read_code_points(image: Image.Image, start: bytes) -> None:

@@ -193,12 +193,12 @@ class Answer(AttributeAdvice):
             unit, quantity = f"times that of {quote(general.prompt.question)}", "relative attention"
         elif of == "picture":
             cells, unit = cells / cells.sum().clamp(min=1e-30), "shares of what lies on the picture"
-        shown = "the picture" if len(self.grids) == 1 else f"picture {picture % len(self.grids)}"
+        place = "the picture" if len(self.grids) == 1 else f"picture {picture % len(self.grids)}"
         return grid.heatmap(
             cells,
             quantity,
             f"Attention while it wrote {found.text!r}, layer {layer}, {which}{why}: {unit}; {percent(share)} of this "
-            f"attention lies on {shown}",
+            f"attention lies on {place}",
         )
 
     @named_arguments(MethodError)

@@ -56,8 +56,8 @@ def measure_coordinates(prompt: Prompt, picture: int) -> tuple[torch.Tensor, tor
     width, height = prompt.pictures[picture].size
 
     def read(levels: np.ndarray) -> torch.Tensor:
-        pictures, shown = list(prompt.pictures), np.broadcast_to(levels, (height, width)).round().astype(np.uint8)
-        pictures[picture] = Image.fromarray(shown).convert("RGB")
+        pictures, values = list(prompt.pictures), np.broadcast_to(levels, (height, width)).round().astype(np.uint8)
+        pictures[picture] = Image.fromarray(values).convert("RGB")
         # A part of a tensor would keep all of it.
         return sampled(numbers_of(prompt.inputs(pictures))).double().contiguous()
 

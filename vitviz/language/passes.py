@@ -80,10 +80,10 @@ def flow(
         MethodError: the decoder's attention is not that of torch's kernel.
     """
     layers, is_relevance = recorder.layers, any(factors.values())
-    kept = KeptCalls(recorder.skipped, is_relevance)
-    with kept:
+    mode = KeptCalls(recorder.skipped, is_relevance)
+    with mode:
         _, logits = generate(prompt, prompt.inputs(), ids=ids)
-    outputs = [output for _, output in kept.calls]
+    outputs = [output for _, output in mode.calls]
     if len(outputs) != len(layers) * len(ids):
         raise MethodError(
             "rollout and relevance need attention by torch's scaled_dot_product_attention; expected a module that "
@@ -102,7 +102,7 @@ def flow(
         for step, place in enumerate(range(number, len(outputs), len(layers))):
             # The first step reads the prompt, each other one the token before.
             start, stop = own + step - 1 if step else 0, own + step
-            added = share * _passed(row[start:stop], *kept.calls[place], gradients[place])
+            added = share * _pass_on(row[start:stop], *mode.calls[place], gradients[place])
             if layer.is_cross:
                 crossed = crossed + added
             else:
@@ -112,7 +112,7 @@ def flow(
     return (crossed if crossed.ndim else row).cpu(), logits.detach()
 
 
-def _passed(
+def _pass_on(
     row: torch.Tensor, given: Mapping[str, Any], output: torch.Tensor, gradient: torch.Tensor | None
 ) -> torch.Tensor:
     """What a row ``"token"`` of those that ask passes on to the keys of a call, in the mean of the heads: ``"key"``.
@@ -128,12 +128,12 @@ def _passed(
     # The heads of a group may stand in place of queries if one token asks.
     asking, heads = row.expand(count), heads * count // len(row)
     size = max(1, MAX_NUMBERS // (heads * given["key"].shape[-2]))
-    passed = torch.zeros((), device=row.device)
+    total = torch.zeros((), device=row.device)
     for start in range(0, count, size):
         rows = slice(start, start + size)
         call = fused_call(given, (output,), rows)
         weights = call_weights(call)[0]
         if gradient is not None:
             weights = (weights * (precise(gradient[0, :, rows]) @ precise(call.values[0]).mT)).clamp(min=0)
-        passed = passed + (asking[rows] @ weights.to(row)).sum(0) / heads
-    return passed
+        total = total + (asking[rows] @ weights.to(row)).sum(0) / heads
+    return total

@@ -86,7 +86,7 @@ class Prompt:
         Raises:
             ConfigError: the processor fails.
         """
-        shown = list(pictures or self.pictures)
+        images = list(pictures or self.pictures)
         with module_errors(f"{self.model.name}: its processor fails on the question and the picture", ConfigError):
-            images = shown[0] if len(shown) == 1 else [shown]
-            return dict(self.model.processor(images=images, return_tensors="pt", **self.arguments))
+            one_or_list = images[0] if len(images) == 1 else [images]
+            return dict(self.model.processor(images=one_or_list, return_tensors="pt", **self.arguments))

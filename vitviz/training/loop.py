@@ -146,13 +146,13 @@ class Run:
         tokens = self.network.config.layout(*pixels.shape[-2:]).token_count
         count = max(1, TOKENS_AT_ONCE // tokens) if self.device.type == "cpu" else len(pixels)
         loss, right = torch.zeros(2, device=self.device)
-        for chunk, wanted in zip(pixels.split(count), targets.split(count), strict=True):
+        for chunk, truth in zip(pixels.split(count), targets.split(count), strict=True):
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
                 logits = self.network(chunk).float()
-            chunk_loss = F.cross_entropy(logits, wanted, reduction="sum") / len(pixels)
+            chunk_loss = F.cross_entropy(logits, truth, reduction="sum") / len(pixels)
             chunk_loss.backward()
             loss += chunk_loss.detach()
-            right += (logits.argmax(-1) == wanted.argmax(-1)).sum() / len(pixels)
+            right += (logits.argmax(-1) == truth.argmax(-1)).sum() / len(pixels)
         return loss, right
 
     def take_snapshot(self, step: int) -> None:

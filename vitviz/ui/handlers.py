@@ -112,12 +112,12 @@ class Handlers:
         start, chosen = self.service.models.start, self.service.pictures.upload(state.views[index].picture)
         _, upload, _ = await self._frame(state.views[index], start, chosen, report)
 
-        def shown(picture: OpenPicture) -> bytes:
+        def reduced(picture: OpenPicture) -> bytes:
             return as_webp(
                 picture.model_input(start.preprocessing, 1, 1, "squash", CANVAS_SIDE).resized(CANVAS_SIDE).image
             )
 
-        content = await self.service.uploaded.opened(upload, shown, report)
+        content = await self.service.uploaded.opened(upload, reduced, report)
         return {"picture": f"data:image/webp;base64,{as_base64(content)}"}
 
     async def change_view(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class Handlers:
 
         The arguments are those of `_open_view`, and a sentence about `MISSING_MODEL`.
         """
-        shown: dict[int, tuple[str, Analysis]] = {}
+        open_views: dict[int, tuple[str, Analysis]] = {}
         alone: dict[int, str] = {}
         by_input: dict[tuple[Any, ...], tuple[str, Analysis, View]] = {}
         for index in indexes:
@@ -165,24 +165,24 @@ class Handlers:
                 continue
             uid, analysis, opened = by_input[key]
             state = state.with_view(index, replace(view, **opened.input))
-            shown[index] = uid, analysis
-        analyses = [shown[index][1] if index in shown else None for index in range(len(state.views))]
+            open_views[index] = uid, analysis
+        analyses = [open_views[index][1] if index in open_views else None for index in range(len(state.views))]
         state, changes = normalize(state, analyses)
         views = {index: state.views[index] for index in indexes}
-        clips = {index: await self._clip(analysis) for index, (_, analysis) in shown.items()}
+        clips = {index: await self._clip(analysis) for index, (_, analysis) in open_views.items()}
 
         def reply(report: Report) -> dict[str, Any]:
             return {
                 "state": state.to_json(),
                 "views": [
-                    self._facts(*shown[index], view, clips[index])
-                    if index in shown
+                    self._facts(*open_views[index], view, clips[index])
+                    if index in open_views
                     else {"missing": ALONE.format(alone[index])}
                     for index, view in views.items()
                 ],
                 "models": {
                     views[index].model: self._model_facts(views[index].model, analysis.model)
-                    for index, (_, analysis) in shown.items()
+                    for index, (_, analysis) in open_views.items()
                 },
                 "notes": [*alone.values(), *notes, *changes],
             }
@@ -319,8 +319,8 @@ class Handlers:
         python = as_python(state, available) if len(available) == len(state.views) else ""
         bounds = [None if source is None else bounds_of(source.analysis) for source in sources]
         labels = [() if each is None else each.labels for each in bounds]
-        kept, models = self.service.models.own, [view.model for view in state.views]
-        names = {model: own.name_and_settings for model in models if (own := kept.get(model.removeprefix("own:")))}
+        own_models, models = self.service.models.own, [view.model for view in state.views]
+        names = {name: own.name_and_settings for name in models if (own := own_models.get(name.removeprefix("own:")))}
         link = print_link(state, names, labels, bounds)
         return {"state": state.to_json(), "link": link, "python": python, "notes": notes}
 

@@ -228,7 +228,7 @@ class _Reader:
                 continue
             try:
                 target = {field: TARGET_PARSERS.get(field, str)(text) for field, text in texts.items()}
-                return {name: kind.kept(target, ANYTHING, "target")}
+                return {name: kind.keep(target, ANYTHING, "target")}
             except VitvizError as error:
                 for field in texts.keys() - {"class"}:
                     self.leave_out(TARGET_KEYS[field], error)
@@ -237,7 +237,7 @@ class _Reader:
     def value(self, name: str, key: str, kind: Kind) -> dict[str, Any]:
         """The value of a key under a name, if it is legal."""
         try:
-            return {name: kind.kept(kind.parse(self.entries[key]), ANYTHING, key)}
+            return {name: kind.keep(kind.parse(self.entries[key]), ANYTHING, key)}
         except VitvizError as error:
             self.leave_out(key, error)
             return {}

@@ -88,14 +88,14 @@ class PageRuns:
         """
         run = self._run(request)
         run.readers += 1
-        shown, shown_at = WAITING, time.monotonic()
+        last, last_at = WAITING, time.monotonic()
         try:
             while not run.is_over:
                 assert run.task is not None
                 await asyncio.wait([run.task], timeout=LINE_SECONDS)
                 step, now = run.step, time.monotonic()
-                if not run.is_over and (step != shown or now > shown_at + SILENCE_SECONDS):
-                    shown, shown_at = step, now
+                if not run.is_over and (step != last or now > last_at + SILENCE_SECONDS):
+                    last, last_at = step, now
                     yield step._asdict()
             yield {"reply": run.reply}
         finally:

@@ -31,7 +31,7 @@ class Models:
     Attributes:
         is_shared: whether strangers may come, who send no models.
         named: the operator's other models by their names in states, which are kept as long as the app.
-        kept: models that were opened in the page.
+        page_models: models that were opened in the page.
         own: what a page opened by files or by settings, by ids that nobody can guess.
 
     Raises:
@@ -43,7 +43,7 @@ class Models:
     ) -> None:
         self.start, self.is_shared = start, server_settings.is_shared()
         bound = Bound(server_settings.model_bytes)
-        self.kept = Holdings[Model](bound, "models", lambda model: model.nbytes, on_drop)
+        self.page_models = Holdings[Model](bound, "models", lambda model: model.nbytes, on_drop)
         self.own = Holdings[ModelChoice](bound, "names of models", lambda choice: len(repr(choice)))
         self.named, self._sources = dict[str, Model](), dict[str, str]()
         self._operators = dict[ModelChoice, Model]()
@@ -75,7 +75,7 @@ class Models:
                 f"{choices([self.start.name, *self.named])}"
             )
         async with self._opening(choice):
-            return self.kept.get(choice) or await self._opened(choice, report)
+            return self.page_models.get(choice) or await self._opened(choice, report)
 
     async def _opened(self, choice: ModelChoice, report: Report) -> Model:
         run = None if choice.step is None else await self.open(choice.run, report)
@@ -85,10 +85,10 @@ class Models:
                 return self._like_start(open_snapshot(run, choice.step))
             return self._like_start(open_choice(choice, report))
 
-        model, most = await self._line.run(opened, report), self.kept.bound.limit
+        model, most = await self._line.run(opened, report), self.page_models.bound.limit
         if model.nbytes > most:
             raise LimitError(f"{model.name}: weights of {model.nbytes:,} bytes; this server keeps at most {most:,}")
-        self.kept.put(choice, model, current_visitor())
+        self.page_models.put(choice, model, current_visitor())
         return model
 
     def _like_start(self, model: Model) -> Model:

@@ -135,7 +135,7 @@ class Several(Kind):
         if not isinstance(value, list | tuple) or len(value) > self.most:
             found = f"{len(value):,} entries" if isinstance(value, list | tuple) else quote(value)
             raise MethodError(f"{field} = {found}: expected a list of at most {self.most:,}")
-        items = dict.fromkeys(self.each.kept(item, bounds, field) for item in value)
+        items = dict.fromkeys(self.each.keep(item, bounds, field) for item in value)
         return tuple(sorted(items) if self.is_sorted else items)
 
     def parse(self, text: str) -> tuple[Any, ...]:
@@ -170,7 +170,7 @@ class State:
         for each in fields_of(self).values():
             value = getattr(self, each.name)
             if value is not None or not each.metadata["none"]:
-                object.__setattr__(self, each.name, each.metadata["kind"].kept(value, ANYTHING, each.name))
+                object.__setattr__(self, each.name, each.metadata["kind"].keep(value, ANYTHING, each.name))
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def region_shares(region: Region, image: Image.Image, geometry: Geometry, grid: 
     if facts.is_input:
         raise ImageError(f"{UNKNOWN_PLACE}: state it by vitviz.load(module, preprocessing=…, box=…)")
     width, height = facts.size
-    seen = geometry.resized(*facts.size).box
+    view = geometry.resized(*facts.size).box
     rows, columns = grid
     box = as_box(region)
     if box is not None:
@@ -72,7 +72,7 @@ def region_shares(region: Region, image: Image.Image, geometry: Geometry, grid: 
             raise ImageError(
                 f"box {describe(box)}: expected a rectangle inside the picture of {width:g}×{height:g} pixels"
             )
-        down, across = _overlap(seen[1], seen[3], rows, top, bottom), _overlap(seen[0], seen[2], columns, left, right)
+        down, across = _overlap(view[1], view[3], rows, top, bottom), _overlap(view[0], view[2], columns, left, right)
         return torch.from_numpy(np.outer(down, across))
     mask = _mask(region)
     mask_height, mask_width = mask.shape
@@ -82,7 +82,7 @@ def region_shares(region: Region, image: Image.Image, geometry: Geometry, grid: 
             f"mask of {mask_width}×{mask_height} pixels: expected the proportions of the picture, {width:g}×{height:g}"
         )
     scales = (mask_width / width, mask_height / height) * 2
-    left, top, right, bottom = (edge * scale for edge, scale in zip(seen, scales, strict=True))
+    left, top, right, bottom = (edge * scale for edge, scale in zip(view, scales, strict=True))
     return patch_shares(mask, (left, top, right, bottom), rows, columns)
 
 

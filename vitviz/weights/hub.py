@@ -87,11 +87,11 @@ def _files_to_read(repository: str, paths: Collection[str]) -> list[str]:
     """The weights, in one format, and the files beside them."""
     names = [path for path in paths if "/" not in path]
     weights = choose_weights(repository, names)
-    wanted = [weights, *JSON_FILES, *TOKENIZER_FILES]
+    patterns = [weights, *JSON_FILES, *TOKENIZER_FILES]
     if weights.endswith(INDEX_SUFFIX):
         stem, _, suffix = weights.removesuffix(INDEX_SUFFIX).rpartition(".")
-        wanted.append(f"{stem}-*.{suffix}")
-    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in wanted)]
+        patterns.append(f"{stem}-*.{suffix}")
+    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
 def _reporting_bar(repository: str, total: int, report: Report) -> type:

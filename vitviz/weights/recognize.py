@@ -234,7 +234,7 @@ def _refusal(file: WeightFile) -> str:
     others = f"its keys are {listing(keys) if keys else 'no tensors'}" + ", and none speaks of attention" * (
         not attends
     )
-    for family, signature in ((each, wanted) for each in FAMILIES for wanted in each.signatures):
+    for family, signature in ((each, keys) for each in FAMILIES for keys in each.signatures):
         lacking = [key for key in signature if not any(each.endswith(key) for each in keys)]
         if len(lacking) == 1 and len(signature) > 2:
             others += f", and of the layout {family.name!r} there is no {quote(lacking[0])}"

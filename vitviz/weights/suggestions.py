@@ -66,8 +66,8 @@ def close_names(text: str, names: Iterable[str]) -> list[str]:
     ['dino_vits16', 'dino_vits8']
     """
     plain = {name: re.sub(r"\W|_", "", name.casefold()) for name in (text, *names)}
-    wanted = plain.pop(text, "")
-    close = [name for name, letters in plain.items() if len(wanted) > 2 and (wanted in letters or letters in wanted)]
+    query = plain.pop(text, "")
+    close = [name for name, letters in plain.items() if len(query) > 2 and (query in letters or letters in query)]
     return close[:MAX_NAMES] or [name for name in [nearest(text, plain)] if name is not None]
 
 

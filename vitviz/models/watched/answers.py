@@ -41,8 +41,8 @@ def replayed(
     Raises:
         MethodError: the module does not expose this output.
     """
-    wanted = _wanted(network, verified, output)
-    return vector(network.name, verified.replay(pixels, on_call, hooks, output=wanted), output)
+    result = _result_of(network, verified, output)
+    return vector(network.name, verified.replay(pixels, on_call, hooks, output=result), output)
 
 
 def replayed_from(
@@ -54,7 +54,7 @@ def replayed_from(
         MethodError: as :func:`replayed`, or its tokens cannot be read between its layers.
     """
     stream, program = require_stream(network.name, verified), verified.replay.program
-    [result] = program.run(stream.given(program, -1, tokens), [_wanted(network, verified, output)])
+    [result] = program.run(stream.given(program, -1, tokens), [_result_of(network, verified, output)])
     return vector(network.name, result, output)
 
 
@@ -97,7 +97,7 @@ def vector(name: str, result: torch.Tensor, output: Output) -> torch.Tensor:
     return result
 
 
-def _wanted(network: WatchedNetwork, verified: VerifiedModule, output: Output) -> Result:
+def _result_of(network: WatchedNetwork, verified: VerifiedModule, output: Output) -> Result:
     if output != "features" or not network.config.classes:
         return verified.replay.program.output
     if verified.replay.features is None:

@@ -163,17 +163,17 @@ class AttentionFinder:
 
     def _scores_of(self, reference: Any, weights: torch.Tensor, is_flipped: bool) -> int | None:
         """The last product of queries and keys on which weights depend, if it has their size."""
-        rest, seen = {reference.step}, set[int]()
+        rest, visited = {reference.step}, set[int]()
         for _ in range(MAX_STEPS):
             number = max(rest, default=PICTURE)
             if number in self.operands:
                 queries, keys = queries_and_keys(self.steps[number], self.operands[number], is_flipped)
                 sizes = (queries.shape[:-2].numel(), queries.shape[-2], keys.shape[-2])
                 return number if sizes == (weights.shape[:-2].numel(), *weights.shape[-2:]) else None
-            seen.add(number)
+            visited.add(number)
             reads = self.steps[number].reads
             # Tables of relative positions are made by many.
-            rest = (rest | (reads & self._live if self.has_picture else reads)) - seen
+            rest = (rest | (reads & self._live if self.has_picture else reads)) - visited
         return None
 
     def _add(self, attention: Attention, keys: int) -> None:

@@ -56,18 +56,18 @@ def attention_grids(shapes: Sequence[CallShape], size: Size, extra: int) -> list
     return sorted(grids, key=lambda grid: (-grid.layers, -grid.rows * grid.columns))
 
 
-def describe_grid(grids: Sequence[AttentionGrid], shown: AttentionGrid, layers: int) -> str:
-    """A description of the shown grid: ``"patches of 16 pixels: 6 layers of 14×14; patch_size=4 shows other layers"``.
+def describe_grid(grids: Sequence[AttentionGrid], grid: AttentionGrid, layers: int) -> str:
+    """A description of a grid: ``"patches of 16 pixels: 6 layers of 14×14; patch_size=4 shows other layers"``.
 
     Args:
         grids: of the module.
-        shown: one of them.
+        grid: one of them.
         layers: number of layers that attend among its patches.
     """
-    count = f"{layers} layer{'s' if layers > 1 else ''} of {shown.rows}×{shown.columns}"
-    others = sorted({grid.patch for grid in grids if grid.patch != shown.patch})
+    count = f"{layers} layer{'s' if layers > 1 else ''} of {grid.rows}×{grid.columns}"
+    others = sorted({each.patch for each in grids if each.patch != grid.patch})
     more = f"; patch_size={' or '.join(map(_pixels, others))} shows other layers" if others else ""
-    return f"patches of {_pixels(shown.patch)} pixels: {count}{more}"
+    return f"patches of {_pixels(grid.patch)} pixels: {count}{more}"
 
 
 def _pixels(patch: Size) -> str:

@@ -94,9 +94,9 @@ class Program:
     order: list[int]
     on_run: Callable[[], Any] = field(default=lambda: None, repr=False)
 
-    def needed(self, wanted: Collection[int], given: Collection[int] = ()) -> set[int]:
+    def needed(self, steps: Collection[int], given: Collection[int] = ()) -> set[int]:
         """The steps on which some depend, with these, and without those behind given results."""
-        found, rest = set[int](), [*wanted]
+        found, rest = set[int](), [*steps]
         while rest:
             number = rest.pop()
             if number not in found and number not in given:
@@ -126,7 +126,7 @@ class Program:
     def run(
         self,
         given: Mapping[int, Any],
-        wanted: Sequence[Result],
+        results: Sequence[Result],
         hooks: Mapping[int, Hook] | None = None,
         also: Collection[int] = (),
     ) -> list[Any]:
@@ -134,12 +134,12 @@ class Program:
 
         Args:
             given: results by number of the step, such as the pixels.
-            wanted: references to the results.
+            results: references to them.
             hooks: functions that may replace results, by number of the step.
             also: numbers of other steps to run, whose results are not kept.
         """
         self.on_run()
-        hooks, keep = hooks or {}, {each.step for each in wanted}
+        hooks, keep = hooks or {}, {each.step for each in results}
         needed = self.needed([*also, *keep], given)
         order = [number for number in self.order if number in needed]
         # After which step each result is of no use any more.
@@ -155,7 +155,7 @@ class Program:
             for read in step.reads:
                 if last.get(read) == number:
                     values.pop(read, None)
-        return [_item(values, each) for each in wanted]
+        return [_item(values, each) for each in results]
 
     def _value(self, argument: Any, values: Values) -> Any:
         """An argument of a step, with tensors in place of references."""

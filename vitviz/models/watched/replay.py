@@ -146,9 +146,9 @@ class Replay:
             output: another result in place of the module's own output.
         """
         steps = self.steps_of(*range(len(self.calls))) if until is None else until
-        wanted = [output or self.program.output] if until is None else []
+        outputs = [output or self.program.output] if until is None else []
         all_hooks = {**self.hooks(on_call), **(hooks or {})}
-        results = self.program.run({PICTURE: pixels.clone()}, wanted, all_hooks, steps)
+        results = self.program.run({PICTURE: pixels.clone()}, outputs, all_hooks, steps)
         return results[0] if results else pixels.new_zeros(0)
 
     def follow(self, run: Run, pixels: torch.Tensor, on_call: OnCall, hooks: Mapping[int, Hook]) -> torch.Tensor:

@@ -140,7 +140,7 @@ def verify_sequence(
     if stream is not None and not is_of_patches({}):
         remarks = ("its tokens read more of the picture than their own patch, such as features of convolutions do",)
     # A layer that changes nothing at all, such as one whose scale is zero, may be where it is.
-    silent, mixed = set[int](), set[int]()
+    silent, mixtures = set[int](), set[int]()
     reference, is_local = reads(unmarked, local), is_of_patches(local)
     for marks in all_marks:
         # Features that all read all of the picture tell nothing of the layers.
@@ -154,8 +154,8 @@ def verify_sequence(
                 if torch.equal(output(alone), output(unmarked)):
                     silent.add(layer)
         marks[[layer + 1 for layer in silent]] = False
-        mixed |= {read for read, change in enumerate(found) if _is_mixed(read, calls, change, marks, extra)}
-    return min(((*calls, calls[-1] + 1)[read] for read in mixed), default=None), remarks
+        mixtures |= {read for read, change in enumerate(found) if _is_mixed(read, calls, change, marks, extra)}
+    return min(((*calls, calls[-1] + 1)[read] for read in mixtures), default=None), remarks
 
 
 def _check_order(replay: Replay, calls: Sequence[int], others: Sequence[int]) -> None:

@@ -240,10 +240,10 @@ def _opening(analysis: Analysis, model_id: str, picture: str, name: str) -> dict
     view = replace(opening_view(analysis), model=model_id, picture=picture, probe=DEVICE_PROBES[0])
     state, layer = PageState((view,)), view.parameters.get("layer", analysis.trace.layers - 1)
     prepared = analysis.prepared
-    shown = prepared.resized(SHOWN_SIDE) if max(prepared.image.size) > SHOWN_SIDE else prepared
-    address = f"data:image/webp;base64,{as_base64(as_webp(shown.image, quality=90))}"
+    small = prepared.resized(SHOWN_SIDE) if max(prepared.image.size) > SHOWN_SIDE else prepared
+    address = f"data:image/webp;base64,{as_base64(as_webp(small.image, quality=90))}"
     pixels = prepared.geometry.image_width, prepared.geometry.image_height
-    facts = analysis_facts("page", replace(analysis, prepared=shown), address, view=view, name=name, pixels=pixels)
+    facts = analysis_facts("page", replace(analysis, prepared=small), address, view=view, name=name, pixels=pixels)
     return {
         "state": state.to_json(),
         "views": [{**facts, **_abilities(analysis.model)}],

@@ -29,6 +29,6 @@ def refusal(error: BaseException, *, is_call: bool = False) -> JSONResponse:
     """The answer to a request that failed; one to a call of Gradio's clients is as they show it."""
     status, reason = explained(error)
     if is_call and status in (400, 404):
-        shown = {"__type__": "validate", "is_valid": False, "parameter_name": "request", "message": reason}
-        return JSONResponse({"detail": [shown]}, 422)
+        detail = {"__type__": "validate", "is_valid": False, "parameter_name": "request", "message": reason}
+        return JSONResponse({"detail": [detail]}, 422)
     return JSONResponse({"detail": reason}, status)

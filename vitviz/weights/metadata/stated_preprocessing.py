@@ -113,8 +113,8 @@ def processor_rule(
         rows = next(each for each in range(math.isqrt(count), 0, -1) if count % each == 0)
         how, crop = {"fit": "native"}, (rows * fields["patch_size"], count // rows * fields["patch_size"])
     if not fields.get("do_resize") or fields.get("do_pad") or interpolation is None or None in how.values():
-        shown = [name for name in ("size", "crop_size", "resample", *SWITCHES) if fields.get(name) is not None]
-        found = ", ".join(f"{name} {fields[name]!r}" for name in shown)
+        fields_of_size = [name for name in ("size", "crop_size", "resample", *SWITCHES) if fields.get(name) is not None]
+        found = ", ".join(f"{name} {fields[name]!r}" for name in fields_of_size)
         raise UnknownFamilyError(
             f"{source}: expected one that resizes, crops a part of that, and standardises; found {found}"
         )

@@ -72,8 +72,8 @@ def load_module(
     name = name or module_name(module)
     try:
         with progress_bar(f"watching {name}", total=PASSES) as bar:
-            shown = report or (lambda progress: bar.update(progress.done - bar.n))
-            return _load(module, name, shown, **stated)
+            progress = report or (lambda step: bar.update(step.done - bar.n))
+            return _load(module, name, progress, **stated)
     except (ConfigError, ImageError) as error:
         raise _with_architecture(module, name, error) from None
 
@@ -168,8 +168,8 @@ def _load(
 
     network = first_that_works(watch, patches)
     replay.program.on_run = lambda: None
-    shown = network.config.patch_height, network.config.patch_width
-    prepared, source, is_default = prepare(run.full, shown, channels) or preparation
+    patch = network.config.patch_height, network.config.patch_width
+    prepared, source, is_default = prepare(run.full, patch, channels) or preparation
     if is_default:
         assumptions += (f"preprocessing {summarise(prepared)}: {source}; preprocessing=… states another",)
     card = {
@@ -178,12 +178,12 @@ def _load(
         "labels": label_source,
         **({"probability": f"{probability_name} ({probability_source})"} if class_names else {}),
     }
-    grid = next((each for each in grids if each.patch == shown), None)
+    grid = next((each for each in grids if each.patch == patch), None)
     if grid is not None:
         card["grid"] = describe_grid(grids, grid, network.config.depth)
         assumptions += () if patch_size else (card["grid"],)
     verified, names = network.verified(network.noise()), network.config.prefix
-    listed = [each.rows * each.columns + each.extra for each in grids if each.patch != shown]
+    listed = [each.rows * each.columns + each.extra for each in grids if each.patch != patch]
     assumptions += tuple(verified.describe(listed, names))
     if names and not isinstance(prefix, Sequence | None) and not verified.reads_cls:
         unproven = f"the first of {prefix!r} tokens without names; its output may read other tokens, too"
