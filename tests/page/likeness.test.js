@@ -17,8 +17,8 @@ test("components are the axes along which squares differ most, with one sign and
     if (channel === 2) return -2 * Math.sin(2.1 * index + 1);
     return channel === 5 ? Math.sin(3.7 * index + 2) : 0.001 * Math.sin(index * (channel + 11));
   }));
-  const { directions, share, ends } = await basisOf([{ vectors: tensor(rows.slice(0, 150)), kept: range(150) },
-    { vectors: tensor(rows.slice(150)), kept: range(250) }], pause);
+  const { directions, share, ends } = await basisOf([{ vectors: tensor(rows.slice(0, 150)), inliers: range(150) },
+    { vectors: tensor(rows.slice(150)), inliers: range(250) }], pause);
   [7, 2, 5].forEach((axis, index) => close(directions[index][axis], 1, 0.01));
   assert.ok(share > 0.999 && share <= 1);
   const sorted = rows.map((row) => row[7]).sort((a, b) => a - b);
@@ -27,7 +27,7 @@ test("components are the axes along which squares differ most, with one sign and
 
 test("outliers have no part in the basis, and a flat picture has one colour in the middle", async () => {
   const flat = range(5).map(() => [0.6, 0.8, 0, 0]), vectors = tensor([...flat, [0, 0, 1, 0]]);
-  const basis = await basisOf([{ vectors, kept: range(5) }], pause);
+  const basis = await basisOf([{ vectors, inliers: range(5) }], pause);
   close(basis.share, 0, 1e-6);
   const colours = coloursOf(tensor(flat), basis);
   for (const colour of colours) assert.deepEqual(colour, colours[0]);

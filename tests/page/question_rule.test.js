@@ -205,7 +205,7 @@ class Visitor {
   }
 
   one(items) { return items[Math.floor(this.random() * items.length)]; }
-  moment() { return copyOf({ state: store.state, asked: store.asked, diaries: this.diaries, active: page.active }); }
+  moment() { return copyOf({ state: store.state, asked: store.questions, diaries: this.diaries, active: page.active }); }
   get view() { return store.state.views[page.active]; }
   get isBeside() { return store.state.views.length === 2; }
   has(name) { return METHODS[this.view.method].slice(1).includes(name); }

@@ -20,7 +20,7 @@ COLOUR_STEPS, COSINE = 2, 2e-3
 COMPUTED = """async ({ files, left_out, asked }) => {
     const pictures = files.map((text, index) => {
         const { vectors } = readPack(Uint8Array.from(Buffer.from(text, "base64")).buffer);
-        return { vectors, kept: range(vectors.shape[0]).filter((patch) => !left_out[index].includes(patch)) };
+        return { vectors, inliers: range(vectors.shape[0]).filter((patch) => !left_out[index].includes(patch)) };
     });
     const pause = async () => {}, basis = await basisOf(pictures, pause), vectors = pictures.map((each) => each.vectors);
     return {

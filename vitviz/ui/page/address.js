@@ -81,13 +81,13 @@ export function showEntry() {
   const { views, layout } = store.state, key = JSON.stringify([layout, ...views.map((view) => [analysisKey(view), view.method])]);
   const entry = history.state?.vitviz ? history.state : null, isNew = entry !== null && entry.place !== key;
   const id = isNew || !entry ? randomId() : entry.vitviz;
-  visited.set(id, { state: store.state, asked: store.asked });
+  visited.set(id, { state: store.state, questions: store.questions });
   if (entry?.place !== key) writeHistory(isNew ? "pushState" : "replaceState", { ...history.state, vitviz: id, place: key });
 }
 
 function showAddress() {
   // Of what the address names, the visitor has not asked all, which a reload knows from here.
-  if (!page.isOpening) writeHistory("replaceState", { ...history.state, asked: store.asked }, addressOf(latest.link));
+  if (!page.isOpening) writeHistory("replaceState", { ...history.state, questions: store.questions }, addressOf(latest.link));
 }
 
 /**
@@ -158,9 +158,9 @@ export const isLink = (text) => [...new URLSearchParams(text.split("#")[0])].som
 
 export function followHistory() {
   addEventListener("popstate", (event) => {
-    const { state, asked } = visited.get(event.state?.vitviz) ?? {};
-    if (state) store.replace(state, asked);
-    else if (backend.has("links")) openLink(location.search + location.hash, event.state?.asked);
+    const { state, questions } = visited.get(event.state?.vitviz) ?? {};
+    if (state) store.replace(state, questions);
+    else if (backend.has("links")) openLink(location.search + location.hash, event.state?.questions);
   });
 }
 

@@ -40,24 +40,24 @@ async function pause() {
 
 /**
  * One file of each picture; null until all are there, of one model.
- * @param {Pane[]} shown
+ * @param {Pane[]} visible
  * @param {string} name
  */
-function packsOf(shown, name) {
-  const packs = shown.map((pane) => /** @type {Tensors} */ (pane.packs.get(name))), [{ facts: first }] = shown;
-  return packs.every(Boolean) && shown.every(({ facts: { model, step } }) => model === first.model && step === first.step) ? packs : null;
+function packsOf(visible, name) {
+  const packs = visible.map((pane) => /** @type {Tensors} */ (pane.packs.get(name))), [{ facts: first }] = visible;
+  return packs.every(Boolean) && visible.every(({ facts: { model, step } }) => model === first.model && step === first.step) ? packs : null;
 }
 
 /**
  * The colours of the pictures by their files; null until they are computed, which does not begin while a pointer waits.
- * @param {Pane[]} shown
+ * @param {Pane[]} visible
  * @param {Tensors[] | null} packs
  */
-function colouringOf(shown, packs) {
+function colouringOf(visible, packs) {
   if (!packs) return null;
   const known = colourings.get(packs[0]);
   if (known?.packs.length === packs.length && known.packs.every((pack, index) => pack === packs[index])) return known;
-  if (!isComputing && page.hovered === null) compute(packs, shown.map(({ facts }) => facts));
+  if (!isComputing && page.hovered === null) compute(packs, visible.map(({ facts }) => facts));
   return null;
 }
 
@@ -67,7 +67,7 @@ function colouringOf(shown, packs) {
  */
 async function compute(packs, facts) {
   isComputing = true;
-  const squares = packs.map(({ vectors }, index) => ({ vectors, kept: keptPatches(facts[index]) })), basis = await basisOf(squares, pause);
+  const squares = packs.map(({ vectors }, index) => ({ vectors, inliers: inlierPatches(facts[index]) })), basis = await basisOf(squares, pause);
   const rasters = packs.map(({ vectors }, index) => {
     const { rows, columns } = facts[index], levels = coloursOf(vectors, basis);
     return rasterOf(rows, columns, (/** @type {number} */ patch) => levels[patch].map((level) => Math.round(255 * level)));
@@ -81,34 +81,34 @@ async function compute(packs, facts) {
  * The patches without outliers, which say little of their place.
  * @param {Facts} facts
  */
-const keptPatches = ({ rows, columns, outliers }) =>
+const inlierPatches = ({ rows, columns, outliers }) =>
   range(rows * columns).filter((patch) => !outliers?.patches.some(([row, column]) => row * columns + column === patch));
 
 /**
  * The square under the pointer, or else the one that is kept, and its pane.
- * @param {Pane[]} shown
+ * @param {Pane[]} visible
  * @returns {{ pane: Pane, cell: Cell } | null}
  */
-function askingOf(shown) {
-  const kept = shown.map((pane) => ({ pane, cell: store.state.views[pane.index].alike })).find(({ cell }) => cell);
-  return /** @type {any} */ (Array.isArray(page.hovered?.query) ? { pane: page.hovered.pane, cell: page.hovered.query } : kept ?? null);
+function askingOf(visible) {
+  const selection = visible.map((pane) => ({ pane, cell: store.state.views[pane.index].alike })).find(({ cell }) => cell);
+  return /** @type {any} */ (Array.isArray(page.hovered?.query) ? { pane: page.hovered.pane, cell: page.hovered.query } : selection ?? null);
 }
 
 /**
  * Draw the pictures in the colours of their components or, while a square asks, lit where they are like it.
- * @param {Pane[]} shown
+ * @param {Pane[]} visible
  */
-export function drawAlike(shown) {
-  const packs = packsOf(shown, nameOfFeatures()), asking = packs && askingOf(shown), table = colours[store.state.colormap];
-  const colouring = colouringOf(shown, packs), failure = packs ? null : shown.find(({ packs }) => packs.failure)?.packs.failure;
+export function drawAlike(visible) {
+  const packs = packsOf(visible, nameOfFeatures()), asking = packs && askingOf(visible), table = colours[store.state.colormap];
+  const colouring = colouringOf(visible, packs), failure = packs ? null : visible.find(({ packs }) => packs.failure)?.packs.failure;
   const square = asking ? asking.cell[0] * asking.pane.facts.columns + asking.cell[1] : -1,
-    lines = matchesShown(shown, colouring, asking && [shown.indexOf(asking.pane), square]);
+    lines = matchesShown(visible, colouring, asking && [visible.indexOf(asking.pane), square]);
   setState(failure ? "failed" : "ready", !failure?.final);
   root.classList.toggle("vx-coloured", !asking);
   showLead(SAME_COLOUR);
-  shown.forEach((pane, index) => {
+  visible.forEach((pane, index) => {
     const isAsking = asking?.pane === pane, layer = layerOfFeatures(pane), raster = asking ? undefined : colouring?.rasters[index];
-    const patches = asking ? cosines(packs[index].vectors, packs[shown.indexOf(asking.pane)].vectors, square) : null;
+    const patches = asking ? cosines(packs[index].vectors, packs[visible.indexOf(asking.pane)].vectors, square) : null;
     // Nothing is as much like the asking square as itself; each picture shows what is most like it there.
     const others = patches?.filter((_, patch) => !isAsking || patch !== square);
     const scale = others ? fittedScale([others], { quantity: QUANTITY }) : /** @type {any} */ (null);
@@ -126,28 +126,28 @@ export function drawAlike(shown) {
       wholeName(pane.view), pane.model.title, layer === undefined ? "" : `after layer ${layer}`, pane.facts.name,
     ].filter(Boolean).join(" · "));
     const text = most ? most.text + (isAsking || lines?.length !== 0 ? "" : NO_LINE) : failure ? reasonOf(failure)
-      : colouring ? `The first three principal components of ${shown[1] ? "both pictures together" : "this picture"}, as colours.`
+      : colouring ? `The first three principal components of ${visible[1] ? "both pictures together" : "this picture"}, as colours.`
         : "Features are on their way …";
     for (const name of ["status", "live"]) setText(pane.find(name), text);
     // Of two pictures, what is found in the other one.
-    if (most && (!isAsking || shown.length === 1)) showLead(text);
+    if (most && (!isAsking || visible.length === 1)) showLead(text);
     pane.element.classList.toggle("vx-chosen-pane", isDouble() && pane.index === page.active);
   });
   if (page.moveTime) timings.hovers.push(performance.now() - page.moveTime);
   page.moveTime = 0;
-  showFilm(shown);
-  drawLines(shown, lines ?? []);
+  showFilm(visible);
+  drawLines(visible, lines ?? []);
 }
 
 /**
  * The matches that get lines: the best, or that of the asking square; null until they are known, or if no lines are wanted.
- * @param {Pane[]} shown
+ * @param {Pane[]} visible
  * @param {Colouring | null} colouring
  * @param {[number, number] | null} asking index of its pane, and its square
  * @returns {Matches | null}
  */
-function matchesShown(shown, colouring, asking) {
-  if (!colouring || shown.length < 2 || !find("lines-on").checked) return null;
+function matchesShown(visible, colouring, asking) {
+  if (!colouring || visible.length < 2 || !find("lines-on").checked) return null;
   colouring.matching ??= matchesOf(colouring.squares, pause).then((found) => {
     colouring.matches = found;
     requestDraw();
@@ -156,15 +156,15 @@ function matchesShown(shown, colouring, asking) {
 }
 
 /**
- * @param {Pane[]} shown
+ * @param {Pane[]} visible
  * @param {Matches} lines
  */
-function drawLines(shown, lines) {
+function drawLines(visible, lines) {
   const canvas = find("lines"), { left, top, width, height } = find("panes").getBoundingClientRect(), context = contextOf(canvas);
   // It is empty then.
   Object.assign(canvas, { width, height });
   for (const { patches } of lines) patches.forEach((patch, index) => {
-    const { painter, attention } = shown[index], edges = shown[index].find("canvas").getBoundingClientRect();
+    const { painter, attention } = visible[index], edges = visible[index].find("canvas").getBoundingClientRect();
     const [across, down] = painter.centre(attention.cell(patch + attention.prefix));
     context[index ? "lineTo" : "moveTo"](edges.left - left + across * edges.width, edges.top - top + down * edges.height);
   });
@@ -177,25 +177,25 @@ function drawLines(shown, lines) {
  * @param {Float32Array} values
  * @param {{ pane: Pane, cell: Cell }} asking
  */
-function mostAlike(pane, values, { pane: asked, cell: [row, column] }) {
+function mostAlike(pane, values, { pane: source, cell: [row, column] }) {
   const { attention } = pane, cellOf = (/** @type {number} */ patch) => attention.cell(patch + attention.prefix);
   const isNear = (/** @type {Cell} */ [across, down]) =>
-    asked === pane && Math.max(Math.abs(across - row), Math.abs(down - column)) <= NEAR;
+    source === pane && Math.max(Math.abs(across - row), Math.abs(down - column)) <= NEAR;
   const others = values.map((value, patch) => (isNear(cellOf(patch)) ? -2 : value)), most = Math.max(...others);
-  const cell = cellOf(others.indexOf(most)), neighbours = asked === pane ? ", but for its neighbours," : "";
-  const [of, within] = isDouble() ? [` of ${"AB"[asked.index]}`, ` in ${"AB"[pane.index]}`] : ["", ""];
+  const cell = cellOf(others.indexOf(most)), neighbours = source === pane ? ", but for its neighbours," : "";
+  const [of, within] = isDouble() ? [` of ${"AB"[source.index]}`, ` in ${"AB"[pane.index]}`] : ["", ""];
   const text = `Patch (${row}, ${column})${of}: most like it${within}${neighbours} is (${cell.join(", ")}), cosine ${digits(most)}.`;
   return { cell, text };
 }
 
 /**
  * The first picture in the colours of each layer, as they are computed.
- * @param {Pane[]} shown
+ * @param {Pane[]} visible
  */
-function showFilm(shown) {
-  const [pane] = shown, chosen = layerOfFeatures(pane);
+function showFilm(visible) {
+  const [pane] = visible, chosen = layerOfFeatures(pane);
   showStrip(pane, chosen, (canvas, layer) => {
-    const colouring = colouringOf(shown, packsOf(shown, nameOfFeatures(layer === chosen ? undefined : layer)));
+    const colouring = colouringOf(visible, packsOf(visible, nameOfFeatures(layer === chosen ? undefined : layer)));
     pane.painter.draw(canvas, null, null, null, { ...smallLook(), raster: colouring?.rasters[0] });
   });
 }

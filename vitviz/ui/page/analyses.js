@@ -130,12 +130,12 @@ function restoreView(pane, key, error) {
   if (!view || analysisKey(view) !== key) return;
   if (error.expired) return store.refresh();
   if (!pane.facts) return error.final === undefined ? pane.setStatus(reasonOf(error)) : showAlone(pane, view, reasonOf(error));
-  const { state: { alike_layer, panel }, asked } = pane.shown, views = store.state.views.with(pane.index, pane.view);
+  const { state: { alike_layer, panel }, questions } = pane.previous, views = store.state.views.with(pane.index, pane.view);
   // The way back leads past what cannot be shown.
   history.replaceState(null, "");
   // Of what the server no longer has, the page shows what it holds.
   pane.key = analysisKey(pane.view);
-  store.patch({ alike_layer, panel: store.state.panel || panel, views }, store.asked.with(pane.index, asked[pane.index]));
+  store.patch({ alike_layer, panel: store.state.panel || panel, views }, store.questions.with(pane.index, questions[pane.index]));
   store.refresh();
   const own = uploads.get(view.model), names = (own && error.architectures) ?? [];
   const remedies = names.map((/** @type {string} */ name) => ({ label: `Open as ${name}`, act: () => openAs(own, name) }));
@@ -185,7 +185,7 @@ function openingOf(index, view, facts) {
   if (![page.ownMethod, "attention"].includes(view.method)) return view;
   page.openedPicture = view.picture;
   const saysWhy = facts.predictions.length && offeredMethods(facts, models[view.model]).some(({ name }) => name === "relevance");
-  const next = openingView(view, store.asked[index], facts, saysWhy ? "relevance" : "attention");
+  const next = openingView(view, store.questions[index], facts, saysWhy ? "relevance" : "attention");
   page.ownMethod = next.method;
   return next;
 }
@@ -198,7 +198,7 @@ function openingOf(index, view, facts) {
 function loadAnalysis(pane, facts, view) {
   setState("loading");
   pane.load(facts, models[facts.model], view);
-  pane.shown = { state: store.state, asked: store.asked };
+  pane.previous = { state: store.state, questions: store.questions };
 }
 
 /**

@@ -83,8 +83,8 @@ export const latestMethods = {};
 /** Forget what was chosen before: a link says all that it shows. */
 export function forgetChoices() {
   for (const name of Object.keys(latestMethods)) delete latestMethods[name];
-  store.asked = [{}, {}];
-  hidden = { views: [], asked: {} };
+  store.questions = [{}, {}];
+  hidden = { views: [], question: {} };
   scaleBefore = replaced = null;
   page.active = 0;
   page.ownMethod = page.heldQuantity = "";
@@ -196,38 +196,38 @@ export function keepScaleFor(quantity) {
 
 // Both views, and what is asked of the second, while the layout shows only the first; once that has changed, the second has
 // nothing to do with it.
-/** @type {{ views: View[], asked: Record<string, any> }} */
-let hidden = { views: [], asked: {} };
+/** @type {{ views: View[], question: Record<string, any> }} */
+let hidden = { views: [], question: {} };
 
 /**
  * One map, alone or with a divider, or two maps, alone or with their difference.
  * @param {State["layout"]} layout
  */
 export function chooseLayout(layout) {
-  const { state: { views }, asked } = store, [first] = views;
+  const { state: { views }, questions } = store, [first] = views;
   if (isPaired(layout)) {
     if (views.length > 1) return store.patch({ layout });
     // A saved page has no maps of a second picture.
     const isKnown = isEqual(hidden.views[0], first) && (backend.computes || analysisKey(hidden.views[1]) === analysisKey(first));
     return store.patch(
-      { layout, views: isKnown ? hidden.views : [first, withNext(first, "head")] }, [asked[0], isKnown ? hidden.asked : asked[0]],
+      { layout, views: isKnown ? hidden.views : [first, withNext(first, "head")] }, [questions[0], isKnown ? hidden.question : questions[0]],
     );
   }
   restoreFirst();
-  if (views.length > 1) hidden = { views: [store.state.views[0], views[1]], asked: asked[1] };
+  if (views.length > 1) hidden = { views: [store.state.views[0], views[1]], question: questions[1] };
   page.active = 0;
   store.patch({ layout, views: store.state.views.slice(0, 1) });
 }
 
 // The first map before another one took its place, which has what is compared, and what was asked of it.
-/** @type {{ view: View, asked: Record<string, any>, instead: View } | null} */
+/** @type {{ view: View, question: Record<string, any>, instead: View } | null} */
 let replaced = null;
 
 /** Show the first map again that was there before the comparison, unless it was changed since. */
 export function restoreFirst() {
-  const { state: { views }, asked } = store;
+  const { state: { views }, questions } = store;
   if (replaced && isEqual(views[0], replaced.instead))
-    store.patch({ views: [replaced.view, ...views.slice(1)] }, [replaced.asked, ...asked.slice(1)]);
+    store.patch({ views: [replaced.view, ...views.slice(1)] }, [replaced.question, ...questions.slice(1)]);
   replaced = null;
 }
 
@@ -238,14 +238,14 @@ export function restoreFirst() {
 export function chooseOther(name) {
   page.active = 0;
   restoreFirst();
-  const [view] = store.state.views, [asked] = store.asked;
+  const [view] = store.state.views, [question] = store.questions;
   // A map of all heads or layers gives way to one that has single ones.
   if (`${name}s` in activePane().facts && !hasParameter(activeView().method, name)) chooseMethod("attention");
   if (name === "class" && !METHODS[activeView().method].about_a_class) chooseMethod(methodOf("target"));
   const [first] = store.state.views;
-  replaced = { view, asked, instead: first };
+  replaced = { view, question, instead: first };
   page.active = 1;
-  store.patch({ views: [first, withNext(first, name)] }, [store.asked[0], store.asked[0]]);
+  store.patch({ views: [first, withNext(first, name)] }, [store.questions[0], store.questions[0]]);
 }
 
 /**
@@ -262,18 +262,18 @@ function withNext(view, name) {
 
 /** Show what is alike in the picture and another one: that which was beside it before, or an example. */
 export function chooseAlike() {
-  const { state: { views: [first, beside], panel }, asked } = store;
+  const { state: { views: [first, beside], panel }, questions } = store;
   const isOther = (/** @type {View | undefined} */ view) =>
     view && view.picture !== first.picture && view.model === first.model && view.step === first.step;
   const examples = SETTINGS.examples.filter(({ id }) => id !== first.picture),
     example = examples.find(({ id }) => id === OTHER_EXAMPLE) ?? examples[0];
   const other = [beside, hidden.views[1], START.state.views[1]].find(isOther) ?? (example && backend.computes
-    && changed(first, asked[0], { picture: example.id, frame: null, white: null, color_profile: null, fit: null }, true, METHODS).view);
+    && changed(first, questions[0], { picture: example.id, frame: null, white: null, color_profile: null, fit: null }, true, METHODS).view);
   // What is chosen, or dropped anywhere, goes there.
   page.active = other ? 1 : 0;
   page.hovered = null;
   store.patch(
-    { layout: "alike", panel: panel === "switches" ? "" : panel, views: other ? [first, other] : [first] }, [asked[0], asked[0]],
+    { layout: "alike", panel: panel === "switches" ? "" : panel, views: other ? [first, other] : [first] }, [questions[0], questions[0]],
   );
 }
 
@@ -283,9 +283,9 @@ export function chooseAlike() {
  * @param {Query} query
  */
 export function chooseSquare(pane, query) {
-  const { views } = store.state, kept = Array.isArray(query) && !isEqual(views[pane.index].alike, query) ? query : null;
+  const { views } = store.state, cell = Array.isArray(query) && !isEqual(views[pane.index].alike, query) ? query : null;
   page.hovered = null;
-  store.patch({ views: views.map((view, index) => ({ ...view, alike: index === pane.index ? kept : null })) });
+  store.patch({ views: views.map((view, index) => ({ ...view, alike: index === pane.index ? cell : null })) });
 }
 
 /**
@@ -304,7 +304,7 @@ export function chooseToken(pane, query) {
   if (isAlike()) return chooseSquare(pane, query);
   page.hovered = null;
   store.ask(store.state.views.map((view, index) => {
-    const { facts, model, view: shown } = panes[index], counterpart = facts && shown ? panes[index].counterpart(pane, query) : undefined;
+    const { facts, model, view: current } = panes[index], counterpart = facts && current ? panes[index].counterpart(pane, query) : undefined;
     if (counterpart === undefined || !hasParameter(view.method, "query")) return undefined;
     const isDefault =
       !model.pools_by_attention &&

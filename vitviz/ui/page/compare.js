@@ -154,12 +154,12 @@ export class Comparison {
     // In a list of names, A's own is none to compare with.
     const own = areNames ? of(first, panes[0].facts) : undefined, offered = offers(facts).filter((offer) => offer.value !== own);
     const known = offered.some((offer) => offer.value === value), title = value === own ? `another ${kind} …` : nameOf(pane);
-    const shown = [...(known ? [] : [{ title, value }]), ...offered, ...(menu ? [OWN] : [])];
+    const options = [...(known ? [] : [{ title, value }]), ...offered, ...(menu ? [OWN] : [])];
     find("other-kind").value = kind;
-    if (JSON.stringify(shown) !== JSON.stringify(this.offers))
-      find("other").replaceChildren(...shown.map(({ title }) => new Option(title)));
-    this.offers = shown;
-    find("other").selectedIndex = shown.findIndex((offer) => offer.value === value);
+    if (JSON.stringify(options) !== JSON.stringify(this.offers))
+      find("other").replaceChildren(...options.map(({ title }) => new Option(title)));
+    this.offers = options;
+    find("other").selectedIndex = options.findIndex((offer) => offer.value === value);
     find("own_scales").checked = hasOwnScales();
     find("difference").checked = layout === "difference";
     const letter = "AB"[page.active];

@@ -9,8 +9,8 @@ const FORMULA = /^[=+\-@\t\r]/, NUMBER = /^[+-]?\d+(\.\d+)?(e[+-]?\d+)?%?$/;
  */
 export function asCsv(rows) {
   const cell = (/** @type {string} */ text) => {
-    const shown = FORMULA.test(text) && !NUMBER.test(text) ? `'${text}` : text;
-    return /[",;\t\r\n]/.test(shown) ? `"${shown.replace(/"/g, '""')}"` : shown;
+    const content = FORMULA.test(text) && !NUMBER.test(text) ? `'${text}` : text;
+    return /[",;\t\r\n]/.test(content) ? `"${content.replace(/"/g, '""')}"` : content;
   };
   return rows.map((cells) => `${cells.map(cell).join(",")}\r\n`).join("");
 }

@@ -73,11 +73,11 @@ export function draw() {
 }
 
 function drawViews() {
-  const shown = shownPanes().filter(({ alone }) => !alone);
-  if (!shown.length || shown.some((pane) => !pane.painter)) return;
-  if (isAlike()) return drawAlike(shown);
+  const visible = shownPanes().filter(({ alone }) => !alone);
+  if (!visible.length || visible.some((pane) => !pane.painter)) return;
+  if (isAlike()) return drawAlike(visible);
   /** @type {any[]} */
-  const maps = shown.map((pane) => {
+  const maps = visible.map((pane) => {
     const query = queryOfPane(pane);
     pane.fetchAtRest(page.hovered ? query : null);
     const values = pane.values(query) ?? (page.hovered ? pane.values(pane.query) : null);
@@ -100,7 +100,7 @@ function drawViews() {
     for (const map of group) showMap({ ...Object.assign(map, { scale }), sharing: !isDouble() ? "" : isShared ? ", shared" : ", its own" });
   }
   if (maps.length > 1 && store.state.layout === "difference") showDifference(maps[0], maps[1]);
-  const failures = shown.map(({ packs }) => packs.failure).filter(Boolean);
+  const failures = visible.map(({ packs }) => packs.failure).filter(Boolean);
   setState(failures.length ? "failed" : "ready", failures.some((failure) => !failure?.final));
   if (page.moveTime) timings.hovers.push(performance.now() - page.moveTime);
   page.moveTime = 0;
@@ -117,7 +117,7 @@ function drawViews() {
   if (isFarLook(map.pane.view, map.pane.facts) && !isHiding())
     showLead(isLooking(map.pane, map.query) ? `${map.pane.facts.look?.sentence} Point anywhere to ask.` : POINTED);
   // Where squares are hidden, no square asks that nobody chose.
-  const asking = isHiding() ? store.asked[page.active].query : map.query;
+  const asking = isHiding() ? store.questions[page.active].query : map.query;
   const token = tokenOf(asking, map.pane.facts, map.pane.model) ?? map.pane.facts.start;
   for (const part of findAll(".vx-whole")) setText(part, wholeName(map.pane.view));
   showSheet(map.pane, token);

@@ -66,7 +66,7 @@ export function sync(previous) {
       requests.drop(`analysis ${pane.index}`);
       if (!isEqual(pane.view, view)) pane.setView(view);
       else if (isRecompared) pane.requestFiles();
-      pane.shown = { state: store.state, asked: store.asked };
+      pane.previous = { state: store.state, questions: store.questions };
     }
   }
   update();

@@ -44,8 +44,8 @@ function hiddenSentence(view) {
  */
 function panelOfPane(pane) {
   /** @type {Pane} */
-  const shown = Object.assign(Object.create(Object.getPrototypeOf(pane)), pane);
-  const { facts, painter: { ratio }, drawing: { look, table } } = shown, [low, high, quantity] = legendTexts(pane);
+  const copy = Object.assign(Object.create(Object.getPrototypeOf(pane)), pane);
+  const { facts, painter: { ratio }, drawing: { look, table } } = copy, [low, high, quantity] = legendTexts(pane);
   return {
     badge: pane.find("badge").textContent,
     caption: pane.find("status").textContent + hiddenSentence(pane.view),
@@ -54,10 +54,10 @@ function panelOfPane(pane) {
     ratio,
     draw: (context, width, height) => {
       const surface = { width, height, getContext: () => context };
-      shown.drawOn(/** @type {any} */ (surface), shown.painter, look);
+      copy.drawOn(/** @type {any} */ (surface), copy.painter, look);
     },
     enlarge: async () => {
-      if (facts.pixels[0] > facts.width) shown.painter = await largePainter(facts).catch(() => shown.painter);
+      if (facts.pixels[0] > facts.width) copy.painter = await largePainter(facts).catch(() => copy.painter);
     },
   };
 }
@@ -101,8 +101,8 @@ function panelOfSheet() {
 /** The panels of the figure: those that were kept, and what is chosen now unless it is one of them. */
 function panelsNow() {
   const chosen = find("paper-of").value === "sheet" ? [panelOfSheet()] : drawnPanes().map(panelOfPane);
-  const keyOf = (/** @type {FigurePanel} */ { badge, caption }) => badge + caption, kept = new Set(keptPanels.map(keyOf));
-  return [...keptPanels, ...chosen.filter((panel) => !kept.has(keyOf(panel)))];
+  const keyOf = (/** @type {FigurePanel} */ { badge, caption }) => badge + caption, names = new Set(keptPanels.map(keyOf));
+  return [...keptPanels, ...chosen.filter((panel) => !names.has(keyOf(panel)))];
 }
 
 /** @param {FigurePanel[]} panels */

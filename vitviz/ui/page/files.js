@@ -90,12 +90,12 @@ export function numbersOf(pane, query, metadata) {
   const token = tokenOf(query, facts, pane.model) ?? facts.start;
   const layers = range(facts.layers).filter((layer) => attention.map(layer, 0, token, direction));
   const all = layers.flatMap((layer) => range(facts.heads).flatMap((head) => [...attention.map(layer, head, token, direction) ?? []]));
-  const shown = /** @type {Float32Array} */ (pane.values(query));
+  const values = /** @type {Float32Array} */ (pane.values(query));
   return asZip({
     "attention.npy": asNpy(all, [layers.length, facts.heads, attention.tokens]),
     "layers.npy": asNpy(layers, [layers.length]),
-    "map.npy": asNpy(shown.subarray(attention.prefix), [facts.rows, facts.columns]),
-    "prefix.npy": asNpy(shown.subarray(0, attention.prefix), [attention.prefix]),
+    "map.npy": asNpy(values.subarray(attention.prefix), [facts.rows, facts.columns]),
+    "prefix.npy": asNpy(values.subarray(0, attention.prefix), [attention.prefix]),
     "about.npy": asNpyText(JSON.stringify(metadata)),
   });
 }

@@ -84,7 +84,7 @@ export class Guide {
     this.step = null;
     /** @type {ReturnType<typeof setInterval> | undefined} */
     this.timer = undefined;
-    /** @type {{ key: string, views: View[], asked: Record<string, any>[] } | null} */
+    /** @type {{ key: string, views: View[], questions: Record<string, any>[] } | null} */
     this.before = null;
     this.card = find("guide");
     listenTo("click", {
@@ -107,9 +107,9 @@ export class Guide {
    */
   go(step) {
     closeMenus();
-    const isOver = step >= STEPS.length, { key, views, asked: question } = this.before ?? {};
+    const isOver = step >= STEPS.length, { key, views, questions } = this.before ?? {};
     const isSame = views && key === analysisKey(activeView());
-    store.patch({ panel: isOver ? "" : "guide", guide: isOver ? 0 : step, ...(isSame && { views }) }, isSame ? question : undefined);
+    store.patch({ panel: isOver ? "" : "guide", guide: isOver ? 0 : step, ...(isSame && { views }) }, isSame ? questions : undefined);
     if (isOver) find("more").querySelector("summary").focus();
   }
 
@@ -123,7 +123,7 @@ export class Guide {
     this.card.hidden = step === null;
     if (step !== null) setText(find("guide-text"), wordsOfFinger(STEPS[step].text(facts, model)));
     if (step === this.step) return;
-    if (this.step === null) this.before = { key: analysisKey(activeView()), views: store.state.views, asked: store.asked };
+    if (this.step === null) this.before = { key: analysisKey(activeView()), views: store.state.views, questions: store.questions };
     this.step = step;
     clearInterval(this.timer);
     page.hovered = null;

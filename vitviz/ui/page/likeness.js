@@ -5,7 +5,7 @@ import { clamped, range, sum } from "./numbers.js";
 
 /**
  * Vectors "patch channel" of length 1, and the patches that are no outliers.
- * @typedef {{ vectors: Tensor, kept: number[] }} Squares
+ * @typedef {{ vectors: Tensor, inliers: number[] }} Squares
  */
 /** @typedef {{ mean: Float64Array, directions: Float32Array[], ends: number[][], share: number }} Basis */
 /** Lets the page answer meanwhile. @typedef {() => Promise<void>} Pause */
@@ -89,7 +89,7 @@ function percentile(values, share) {
  * @returns {Promise<Basis>}
  */
 export async function basisOf(pictures, pause) {
-  const rows = pictures.flatMap(({ vectors, kept }) => kept.map((patch) => vectorOf(vectors, patch))), size = rows[0].length;
+  const rows = pictures.flatMap(({ vectors, inliers }) => inliers.map((patch) => vectorOf(vectors, patch))), size = rows[0].length;
   const mean = new Float64Array(size), centred = new Float32Array(rows.length * size), values = new Float32Array(rows.length);
   for (const row of rows) add(mean, row, 1 / rows.length);
   rows.forEach((row, place) => centred.set(row.map((value, channel) => value - mean[channel]), place * size));
@@ -147,11 +147,11 @@ export function coloursOf(vectors, { mean, directions, ends }) {
  */
 export async function matchesOf([first, second], pause) {
   const back = new Map(), highest = new Float32Array(second.vectors.shape[0]).fill(-Infinity), there = [];
-  for (const patch of first.kept) {
+  for (const patch of first.inliers) {
     await pause();
     const values = cosines(second.vectors, first.vectors, patch);
-    for (const other of second.kept) if (values[other] > highest[other]) highest[other] = values[other], back.set(other, patch);
-    const match = second.kept.reduce((most, other) => (values[other] > values[most] ? other : most));
+    for (const other of second.inliers) if (values[other] > highest[other]) highest[other] = values[other], back.set(other, patch);
+    const match = second.inliers.reduce((most, other) => (values[other] > values[most] ? other : most));
     there.push({ patches: [patch, match], score: values[match] });
   }
   return there.filter(({ patches: [patch, match] }) => back.get(match) === patch).sort((one, other) => other.score - one.score);

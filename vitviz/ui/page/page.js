@@ -37,14 +37,14 @@ export const likedPictures = new Map();
 export const latest = { link: "", python: "", version: -1, state: START.state };
 /** @type {Pane[]} */
 export const panes = [];
-export const store = new Store(START.state, METHODS, START.asked);
+export const store = new Store(START.state, METHODS, START.questions);
 // A video may take minutes; the rest of the page does not wait for it.
 export const [requests, films] = ["runs", "films"].map((lane) => new RequestQueue(backend, (state) => showBusy(lane, state)));
 
 export const activePane = () => panes[page.active], activeView = () => store.state.views[page.active];
 
 /** What the map of a target is about, or would be: a class by its number, another target, or nothing for the first guess. */
-export const activeTarget = () => activeView().parameters.target ?? store.asked[page.active].target ?? null;
+export const activeTarget = () => activeView().parameters.target ?? store.questions[page.active].target ?? null;
 
 // What is alike in one picture alone, in a saved page, has one view.
 export const isDouble = () => isPaired(store.state.layout) && store.state.views.length > 1;

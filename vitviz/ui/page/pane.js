@@ -84,8 +84,8 @@ export class Pane {
     /** @type {View} */
     this.view = none;
     // The state of the page while it last showed this view, and what the visitor had asked of each.
-    /** @type {{ state: State, asked: Record<string, any>[] }} */
-    this.shown = none;
+    /** @type {{ state: State, questions: Record<string, any>[] }} */
+    this.previous = none;
     /** @type {Drawing} */
     this.drawing = none;
     // Of the analysis that is shown, of the one that is requested, and of a picture that is shown alone, without its model.
@@ -193,8 +193,8 @@ export class Pane {
   /** Request the files of the view, its maps first, then the nearest layers. */
   requestFiles() {
     if (!this.packs || this.hooks.isOpening()) return;
-    const isCompared = isAlike(), shown = isCompared ? layerOfFeatures(this) : valueOf(this.view, "layer", this.facts);
-    const layer = shown ?? this.facts.layers - 1;
+    const isCompared = isAlike(), number = isCompared ? layerOfFeatures(this) : valueOf(this.view, "layer", this.facts);
+    const layer = number ?? this.facts.layers - 1;
     const distance = (/** @type {any} */ number) => Math.abs(number - layer);
     const nearest = range(this.facts.layers).sort((a, b) => distance(a) - distance(b));
     const features = [nameOfFeatures(), ...(backend.computes ? nearest.map((number) => nameOfFeatures(number)) : [])];

@@ -17,7 +17,7 @@ const GIVEN = "given";
 const SERVER_INPUT = { step: null, frame: null, white: null, color_profile: null, resolution: null };
 
 /** @typedef {"device" | "server"} Place */
-/** @typedef {{ state: State, asked: Record<string, any>[], pictures: Record<string, File>, given?: File, notes: string[] }} Handover */
+/** @typedef {{ state: State, questions: Record<string, any>[], pictures: Record<string, File>, given?: File, notes: string[] }} Handover */
 
 const isOnDevice = START.device !== undefined;
 /** @type {Place} */
@@ -115,7 +115,7 @@ export async function changePlace(given) {
     notes.push("This browser does not hand the picture on: drop it here again.");
   }
   rememberPlace(other);
-  const handover = { place: other, database, state: { ...store.state, views }, asked: store.asked, notes };
+  const handover = { place: other, database, state: { ...store.state, views }, questions: store.questions, notes };
   stored(() => sessionStorage.setItem(HANDOVER, JSON.stringify(handover)));
   goToOtherPlace();
 }
@@ -143,15 +143,15 @@ async function deleteUntaken(awaited) {
 }
 
 /**
- * @param {{ state: State, asked: Record<string, any>[], database: string, notes: string[] }} handover
+ * @param {{ state: State, questions: Record<string, any>[], database: string, notes: string[] }} handover
  * @returns {Promise<Handover>}
  */
-async function handedOver({ state, asked, database, notes }) {
+async function handedOver({ state, questions, database, notes }) {
   /** @type {Record<string, File>} */
   const pictures = {};
   try {
-    const kept = database ? await inDatabase(database, "readonly", (all) => all.get(PICTURES)) ?? {} : {};
-    for (const [name, file] of Object.entries(kept)) pictures[name] = new File([await file.arrayBuffer()], file.name, { type: file.type });
+    const stored = database ? await inDatabase(database, "readonly", (all) => all.get(PICTURES)) ?? {} : {};
+    for (const [name, file] of Object.entries(stored)) pictures[name] = new File([await file.arrayBuffer()], file.name, { type: file.type });
     if (database) indexedDB.deleteDatabase(database);
   } catch {
     // The other page has said so.
@@ -165,7 +165,7 @@ async function handedOver({ state, asked, database, notes }) {
   const panel = isOnDevice && state.panel === "compare" ? "" : state.panel;
   // Another model has other layers.
   const alike_layer = views[0].model === state.views[0].model ? state.alike_layer : null;
-  return { state: { ...state, views, panel, alike_layer }, asked, pictures: others, given, notes };
+  return { state: { ...state, views, panel, alike_layer }, questions, pictures: others, given, notes };
 }
 
 /**

@@ -10,16 +10,16 @@ import { activePane, activeView } from "./page.js";
 
 export function showPredictions() {
   const { facts, model } = activePane(), { target } = activeView().parameters, holder = find("predictions");
-  const shown = predictionsNow(facts), names = JSON.stringify(shown.map(({ index }) => [index, labelOf(model, index)]));
+  const classes = predictionsNow(facts), names = JSON.stringify(classes.map(({ index }) => [index, labelOf(model, index)]));
   if (holder.dataset.names !== names) {
     holder.dataset.names = names;
-    holder.replaceChildren(...shown.map(({ index }) => createButton(
+    holder.replaceChildren(...classes.map(({ index }) => createButton(
       { title: "See why: a map about this class", onclick: () => chooseTarget(index), dataset: { index } },
       create("i", { textContent: labelOf(model, index) }), create("span"), create("output"),
     )));
   }
   const saysWhy = offeredMethods(facts, model).some(({ about_a_class: isOfClass }) => isOfClass);
-  shown.forEach(({ index, probability, before }, place) => {
+  classes.forEach(({ index, probability, before }, place) => {
     const button = holder.children[place], [, bar, output] = button.children;
     bar.style.setProperty("--ghost", before === undefined ? 0 : 1);
     bar.style.setProperty("--was", before ?? 0);

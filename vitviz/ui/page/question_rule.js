@@ -37,26 +37,26 @@ export function answeredBy(values, method, methods) {
 
 /**
  * What is asked still, where a view shows something else: a default, another head beside it, or what the app corrected.
- * @param {Values} asked
+ * @param {Values} question
  * @param {View} view
  * @param {Methods} methods
  */
-export function stillAsked(asked, { method, parameters }, methods) {
-  const answered = answeredBy(asked, method, methods);
-  const isShown = (/** @type {string} */ name) => JSON.stringify(parameters[name]) === JSON.stringify(asked[name]);
-  return Object.fromEntries(Object.entries(asked).filter(([name]) => !(name in answered) || isShown(name)));
+export function remainingQuestion(question, { method, parameters }, methods) {
+  const answered = answeredBy(question, method, methods);
+  const isShown = (/** @type {string} */ name) => JSON.stringify(parameters[name]) === JSON.stringify(question[name]);
+  return Object.fromEntries(Object.entries(question).filter(([name]) => !(name in answered) || isShown(name)));
 }
 
 /**
  * A view with another method, picture, model, fit or resolution, and what is asked of it then.
  * @param {View} view
- * @param {Values} asked
+ * @param {Values} question
  * @param {Partial<View>} change
  * @param {boolean} isBeside whether another map is shown beside it
  * @param {Methods} methods
- * @returns {{ view: View, asked: Values }}
+ * @returns {{ view: View, question: Values }}
  */
-export function changed(view, asked, change, isBeside, methods) {
+export function changed(view, question, change, isBeside, methods) {
   const [isPicture, isModel] = [change.picture !== undefined, change.model !== undefined];
   const isGrid = isPicture || isModel || "fit" in change || "resolution" in change;
   const kinds = Object.fromEntries(Object.values(methods).flatMap(({ parameters }) => parameters.map(({ name, kind }) => [name, kind])));
@@ -70,14 +70,14 @@ export function changed(view, asked, change, isBeside, methods) {
     class: (value) => (losesClasses && hasClasses(value) ? null : isGrid && !(isPicture && value?.like) ? withoutPlaces(value) : value),
   };
   const keptOf = (/** @type {[string, any]} */ [name, value]) => [name, kinds[name] in keeps ? keeps[kinds[name]](value) : value];
-  const kept = (/** @type {Values} */ values) => withValues(Object.fromEntries(Object.entries(values).map(keptOf)));
-  const remaining = kept(asked), method = change.method ?? view.method, { query, ...others } = view.probe_parameters ?? {};
+  const keep = (/** @type {Values} */ values) => withValues(Object.fromEntries(Object.entries(values).map(keptOf)));
+  const remaining = keep(question), method = change.method ?? view.method, { query, ...others } = view.probe_parameters ?? {};
   return {
-    asked: remaining,
+    question: remaining,
     view: {
       ...view,
       ...change,
-      parameters: method === view.method && (isBeside || !isGrid) ? kept(view.parameters) : answeredBy(remaining, method, methods),
+      parameters: method === view.method && (isBeside || !isGrid) ? keep(view.parameters) : answeredBy(remaining, method, methods),
       ...(isGrid && { pins: [], patches_off: [], alike: null }),
       ...((isPicture || isModel) && { heads_off: [] }),
       ...(isGrid && Array.isArray(query) && { probe_parameters: others }),
@@ -90,12 +90,12 @@ export function changed(view, asked, change, isBeside, methods) {
  * A view of another picture as it opens where nothing is asked of its attention: on its far look, or else with the method
  * that says why.
  * @param {View} view
- * @param {Values} asked
+ * @param {Values} question
  * @param {Facts} facts
  * @param {string} why
  */
-export function openingView(view, asked, { look }, why) {
-  if (["query", "layer", "head", "direction"].some((name) => name in asked)) return view;
+export function openingView(view, question, { look }, why) {
+  if (["query", "layer", "head", "direction"].some((name) => name in question)) return view;
   const found = look && { layer: look.layer, head: look.head, query: look.query };
   return { ...view, method: look ? "attention" : why, parameters: found ?? {} };
 }

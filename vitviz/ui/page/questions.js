@@ -69,9 +69,9 @@ export class Questions {
     })));
     find("tabs").onkeydown = (/** @type {KeyboardEvent} */ event) => {
       const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-      const shown = [...find("tabs").children].filter((tab) => !tab.hidden && !tab.disabled);
+      const tabs = [...find("tabs").children].filter((tab) => !tab.hidden && !tab.disabled);
       if (!step) return;
-      const next = shown[(shown.indexOf(/** @type {any} */ (document.activeElement)) + step + shown.length) % shown.length];
+      const next = tabs[(tabs.indexOf(/** @type {any} */ (document.activeElement)) + step + tabs.length) % tabs.length];
       next.focus();
       next.click();
       event.preventDefault();

@@ -52,7 +52,7 @@ const ACTIONS = {
   page: async () => {
     const beside = isAlike() ? await savedBeside() : null;
     const { uid } = activePane().facts, { before, start, after } = JSON.parse(new TextDecoder().decode(await backend.file(uid, "page")));
-    const { views, asked, maps, isLess } = await savedViews(), { panel, guide, ...look } = store.state;
+    const { views, questions, maps, isLess } = await savedViews(), { panel, guide, ...look } = store.state;
     const state = {
       ...start.state,
       ...look,
@@ -64,8 +64,8 @@ const ACTIONS = {
     // A JSON block ends at the first closing tag.
     const named = new Map([...start.maps, ...maps].map((map) => [mapName(map.method, map.parameters), map]));
     const facts = { ...start.views[0], flip: activePane().facts.flip }, files = { ...start.files, ...beside?.files };
-    const kept = { maps: [...named.values()], views: [facts, ...(beside ? [beside.facts] : [])], files };
-    const block = JSON.stringify({ ...start, ...kept, state, asked, changes: page.changes }).replaceAll("<", "\\u003c");
+    const contents = { maps: [...named.values()], views: [facts, ...(beside ? [beside.facts] : [])], files };
+    const block = JSON.stringify({ ...start, ...contents, state, questions, changes: page.changes }).replaceAll("<", "\\u003c");
     saveFile(`${before}${block}${after}`, `${pictureName()}.html`, "text/html");
     if (isLess && !beside) find("said").append(` ${NEEDS_SERVER}`);
   },
@@ -107,7 +107,7 @@ async function savedViews() {
   const isChanged = (/** @type {any} */ { view }, /** @type {number} */ index) =>
     ["method", "parameters"].some((name) => !isEqual(view[name], /** @type {any} */ (views[index])[name]));
   const isLess = views.length < store.state.views.length || panesOfAnalysis.some(isChanged);
-  return { views, asked: panesOfAnalysis.map(({ shown, index }) => shown.asked[index]), maps: [...maps.values()], isLess };
+  return { views, questions: panesOfAnalysis.map(({ previous, index }) => previous.questions[index]), maps: [...maps.values()], isLess };
 }
 
 /**

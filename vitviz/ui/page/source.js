@@ -206,10 +206,10 @@ export class Source {
    */
   offerWhole({ fit, box: [left, top, right, bottom], width, height }) {
     const across = Math.min(right, width) - Math.max(left, 0), down = Math.min(bottom, height) - Math.max(top, 0);
-    const seen = Math.max(0, across) * Math.max(0, down) / (width * height);
-    if (!backend.computes || fit !== "crop" || seen >= SETTINGS.least_seen) return;
+    const share = Math.max(0, across) * Math.max(0, down) / (width * height);
+    if (!backend.computes || fit !== "crop" || share >= SETTINGS.least_seen) return;
     const whole = { label: "Show the whole picture", act: () => chooseInput({ fit: UNCROPPED_FIT }) };
-    notifyToo(`The model sees the middle ${Math.round(100 * seen)}% of this picture: the rest is cropped.`, [whole]);
+    notifyToo(`The model sees the middle ${Math.round(100 * share)}% of this picture: the rest is cropped.`, [whole]);
   }
 
   /**

@@ -52,7 +52,7 @@ function begin() {
   START.views.forEach((facts, index) => rememberAnalysis(analysisKey(store.state.views[index]), facts));
   const handover = takeHandover();
   if (handover) goOn(handover);
-  else if (opensLink) openLink(link, history.state?.asked);
+  else if (opensLink) openLink(link, history.state?.questions);
   store.refresh();
 }
 
@@ -62,14 +62,14 @@ function begin() {
  */
 async function goOn(handover) {
   setOpening(true);
-  const { state, asked, pictures, given, notes } = await handover;
+  const { state, questions, pictures, given, notes } = await handover;
   try {
     const names = /** @type {Record<string, string>} */ ({});
     for (const [name, file] of Object.entries(pictures)) {
       names[name] = (await backend.upload(file)).picture;
       newPictures.set(names[name], file);
     }
-    store.replace({ ...state, views: state.views.map((view) => ({ ...view, picture: names[view.picture] ?? view.picture })) }, asked);
+    store.replace({ ...state, views: state.views.map((view) => ({ ...view, picture: names[view.picture] ?? view.picture })) }, questions);
   } catch (/** @type {any} */ error) {
     notes.push(`The picture could not be handed on: ${error.message}.`);
   }
@@ -79,7 +79,7 @@ async function goOn(handover) {
   if (given && !(await takePicture(given))) return;
   const place = backend.has("device") ? "Your pictures stay on this device now." : "Your pictures go to the server now.";
   // The server has got them already.
-  const isKept = backend.has("device") && Object.keys(pictures).length > 0;
-  const kept = isKept ? ["What the server has got of them, it deletes some hours after its last use."] : [];
-  notifyOnceShown([place, ...kept, ...notes].join(" "));
+  const hasOwn = backend.has("device") && Object.keys(pictures).length > 0;
+  const rest = hasOwn ? ["What the server has got of them, it deletes some hours after its last use."] : [];
+  notifyOnceShown([place, ...rest, ...notes].join(" "));
 }

@@ -1,6 +1,6 @@
 // The state of the page, from which everything is drawn, and the requests to the server that it leads to.
 
-import { changed, stillAsked, withValues } from "./question_rule.js";
+import { changed, remainingQuestion, withValues } from "./question_rule.js";
 
 // The fields of a view that its analysis depends on; the others are about the map.
 export const INPUT_FIELDS = ["model", "step", "picture", "frame", "white", "color_profile", "fit", "resolution"];
@@ -56,9 +56,9 @@ export class Store {
   /**
    * @param {any} state as `PageState.to_json` of state.py writes it
    * @param {import("./question_rule.js").Methods=} methods by name
-   * @param {Record<string, any>[]=} asked
+   * @param {Record<string, any>[]=} questions
    */
-  constructor(state, methods = {}, asked = []) {
+  constructor(state, methods = {}, questions = []) {
     // Called after every change, with the state before.
     /** @type {(before: State) => void} */
     this.onChange = () => {};
@@ -67,15 +67,15 @@ export class Store {
     this.version = 0;
     this.methods = methods;
     // What the visitor asks of each view.
-    this.asked = [asked[0] ?? {}, asked[1] ?? {}];
+    this.questions = [questions[0] ?? {}, questions[1] ?? {}];
   }
 
   /**
    * @param {Partial<State>} change
-   * @param {Record<string, any>[]=} asked
+   * @param {Record<string, any>[]=} questions
    */
-  patch(change, asked) {
-    this.replace({ ...this.state, ...change }, asked);
+  patch(change, questions) {
+    this.replace({ ...this.state, ...change }, questions);
   }
 
   /**
@@ -84,7 +84,7 @@ export class Store {
    */
   ask(changes) {
     const views = this.state.views.map((view, index) => ({ ...view, parameters: withValues(view.parameters, changes[index]) }));
-    this.patch({ views }, this.asked.map((each, index) => withValues(each, changes[index])));
+    this.patch({ views }, this.questions.map((each, index) => withValues(each, changes[index])));
   }
 
   /**
@@ -94,12 +94,12 @@ export class Store {
    * @param {Partial<State>} others of the state
    */
   change(indices, change, others = {}) {
-    const views = [...this.state.views], asked = [...this.asked];
+    const views = [...this.state.views], questions = [...this.questions];
     for (const index of [indices].flat()) {
-      const next = changed(views[index], asked[index], change, isPaired(this.state.layout), this.methods);
-      [views[index], asked[index]] = [next.view, next.asked];
+      const next = changed(views[index], questions[index], change, isPaired(this.state.layout), this.methods);
+      [views[index], questions[index]] = [next.view, next.question];
     }
-    this.patch({ ...others, views }, asked);
+    this.patch({ ...others, views }, questions);
   }
 
   /**
@@ -109,7 +109,7 @@ export class Store {
    * @param {Record<string, any>[]=} known
    */
   open(state, known = state.views.map(({ parameters }) => parameters)) {
-    this.replace(state, this.asked.map((each, index) => ({ ...known[index], ...each })));
+    this.replace(state, this.questions.map((each, index) => ({ ...known[index], ...each })));
   }
 
   /**
@@ -123,11 +123,11 @@ export class Store {
 
   /**
    * @param {State} state
-   * @param {Record<string, any>[]=} asked of each view; what it no longer shows is asked no more
+   * @param {Record<string, any>[]=} questions of each view; what it no longer shows is asked no more
    */
-  replace(state, asked = this.asked) {
+  replace(state, questions = this.questions) {
     const before = this.state;
-    this.asked = asked.map((each, index) => (state.views[index] ? stillAsked(each, state.views[index], this.methods) : each));
+    this.questions = questions.map((each, index) => (state.views[index] ? remainingQuestion(each, state.views[index], this.methods) : each));
     if (isEqual(before, state)) return;
     this.state = copyOf(state);
     this.version += 1;

@@ -306,7 +306,7 @@ interface Start {
   settings: Settings;
   state: State;
   /** What the visitor asked of each view, where that is not nothing. */
-  asked?: Record<string, any>[];
+  questions?: Record<string, any>[];
   views: Facts[];
   models: Record<string, Model>;
   files?: Record<string, string>;

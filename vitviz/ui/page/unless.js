@@ -47,7 +47,7 @@ export class Unless {
         : `${isCovered ? `Without ${squares},` : `Cover ${squares} and`} it says ${name}, ${wholePercent(flip.after.probability)}.`);
     find("unless").disabled = Boolean(isNone || isCovered);
     const isExample = SETTINGS.examples.some(({ id, is_covered: opensCovered }) => opensCovered && id === page.openedPicture);
-    const isUntouched = isFarLook(view, facts) && !Object.keys(store.asked[page.active]).length && !view.patches_off.length;
+    const isUntouched = isFarLook(view, facts) && !Object.keys(store.questions[page.active]).length && !view.patches_off.length;
     if (flip && count && isExample && isUntouched && !isHiding()) {
       page.openedPicture = "";
       page.isCovered = true;

@@ -194,11 +194,11 @@ export const CLASS_MAPS = {
  */
 export async function classMapFile(studied, method, parameters, show) {
   const target = deviceTarget(parameters.target, studied.logits, studied.labels), { input } = studied.network.file;
-  let shown = 0;
+  let shownAt = 0;
   /** @type {ClassMapRequest["report"]} */
   const report = (done, total, unfinished) => {
-    const isShown = unfinished && performance.now() - shown > SHARPEN_MS;
-    if (isShown) shown = performance.now();
+    const isShown = unfinished && performance.now() - shownAt > SHARPEN_MS;
+    if (isShown) shownAt = performance.now();
     show(done, total, isShown ? writeMap(unfinished(), input) : undefined);
   };
   return writeMap(await CLASS_MAPS[method]({ studied, target, name: target.name, parameters, report }), input);

@@ -158,8 +158,8 @@ export class DeviceBackend {
     };
     const { queries, keys, logSums, norms, pooled } = encoding;
     const contrast = patchContrasts(prepared.pixels, { ...shape, height: config.patch_height, width: config.patch_width });
-    const kept = { uid, shape, contrast, encoding: { queries, keys, logSums, norms, pooled } };
-    const found = await this.ask("keep", kept, [queries, keys, logSums, norms].map(({ buffer }) => buffer));
+    const trace = { uid, shape, contrast, encoding: { queries, keys, logSums, norms, pooled } };
+    const found = await this.ask("keep", trace, [queries, keys, logSums, norms].map(({ buffer }) => buffer));
     // Unlike the address of a blob, it leaves memory with the facts.
     const address = `data:image/jpeg;base64,${asBase64(await prepared.picture.arrayBuffer())}`;
     const { device } = this;

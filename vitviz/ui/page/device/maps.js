@@ -18,8 +18,8 @@ export const DEVICE_MAPS = {
   },
 
   attention_mass(trace, parameters) {
-    const { mass, layer, head } = parameters, asked = { ...parameters, direction: "row" };
-    const first = trace.shape.prefix.length, shares = attentionOfQuery(trace, asked, []).subarray(first);
+    const { mass, layer, head } = parameters, byRow = { ...parameters, direction: "row" };
+    const first = trace.shape.prefix.length, shares = attentionOfQuery(trace, byRow, []).subarray(first);
     const sum = shares.reduce((total, share) => total + share, 0), order = [...shares.keys()].sort((a, b) => shares[a] - shares[b]);
     const values = new Float32Array(trace.tokens).fill(NaN, 0, first);
     let below = 0;
@@ -27,7 +27,7 @@ export const DEVICE_MAPS = {
       below += shares[patch] / sum;
       values[first + patch] = below > 1 - mass ? 1 : 0;
     }
-    const subject = `Where ${Math.round(100 * mass)}% of the patches' attention is. ${attentionCaption(trace, asked)}`;
+    const subject = `Where ${Math.round(100 * mass)}% of the patches' attention is. ${attentionCaption(trace, byRow)}`;
     return content(values, "inside or outside", [subject, place(trace, layer, head)]);
   },
 

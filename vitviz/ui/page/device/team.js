@@ -139,12 +139,12 @@ export class Team {
       const busy = new Set([...this.running.values()].flatMap((each) => [...each.busy]));
       const idle = this.workers.filter((worker) => !busy.has(worker)), [first] = this.workers;
       const isOnCard = job.request.kind === "check" || (job.request.kind === "encode" && this.card !== "");
-      const wanted = job.apart || isOnCard ? 1 : this.workers.length;
-      if (isOnCard ? !idle.includes(first) : idle.length < wanted) return;
+      const count = job.apart || isOnCard ? 1 : this.workers.length;
+      if (isOnCard ? !idle.includes(first) : idle.length < count) return;
       this.queue.shift();
-      const pass = ++this.passes, isAlone = wanted === 1;
+      const pass = ++this.passes, isAlone = count === 1;
       // The first worker has the graphics card, which is left to forward passes.
-      job.busy = new Set(isOnCard ? [first] : idle.slice(-wanted));
+      job.busy = new Set(isOnCard ? [first] : idle.slice(-count));
       this.running.set(pass, job);
       for (const worker of job.busy) worker.postMessage({ ...job.request, pass, isAlone });
     }

@@ -21,9 +21,9 @@ export const queryOrDefault = ({ prefix }, query) => query ?? (prefix.includes("
  * @param {Query} query
  */
 export function tokensOfQuery({ prefix, rows, columns }, query) {
-  const asked = queryOrDefault({ prefix }, query);
-  if (asked === "patches") return Array.from({ length: rows * columns }, (_, patch) => prefix.length + patch);
-  return [Array.isArray(asked) ? prefix.length + asked[0] * columns + asked[1] : prefix.indexOf(asked)];
+  const token = queryOrDefault({ prefix }, query);
+  if (token === "patches") return Array.from({ length: rows * columns }, (_, patch) => prefix.length + patch);
+  return [Array.isArray(token) ? prefix.length + token[0] * columns + token[1] : prefix.indexOf(token)];
 }
 
 /**
