@@ -67,7 +67,7 @@ function colouringOf(visible, packs) {
  */
 async function compute(packs, facts) {
   isComputing = true;
-  const squares = packs.map(({ vectors }, index) => ({ vectors, inliers: inlierPatches(facts[index]) })), basis = await basisOf(squares, pause);
+  const squares = packs.map(({ vectors }, index) => ({ vectors, inliers: inliersOf(facts[index]) })), basis = await basisOf(squares, pause);
   const rasters = packs.map(({ vectors }, index) => {
     const { rows, columns } = facts[index], levels = coloursOf(vectors, basis);
     return rasterOf(rows, columns, (/** @type {number} */ patch) => levels[patch].map((level) => Math.round(255 * level)));
@@ -81,7 +81,7 @@ async function compute(packs, facts) {
  * The patches without outliers, which say little of their place.
  * @param {Facts} facts
  */
-const inlierPatches = ({ rows, columns, outliers }) =>
+const inliersOf = ({ rows, columns, outliers }) =>
   range(rows * columns).filter((patch) => !outliers?.patches.some(([row, column]) => row * columns + column === patch));
 
 /**
@@ -90,8 +90,8 @@ const inlierPatches = ({ rows, columns, outliers }) =>
  * @returns {{ pane: Pane, cell: Cell } | null}
  */
 function askingOf(visible) {
-  const selection = visible.map((pane) => ({ pane, cell: store.state.views[pane.index].alike })).find(({ cell }) => cell);
-  return /** @type {any} */ (Array.isArray(page.hovered?.query) ? { pane: page.hovered.pane, cell: page.hovered.query } : selection ?? null);
+  const own = visible.map((pane) => ({ pane, cell: store.state.views[pane.index].alike })).find(({ cell }) => cell);
+  return /** @type {any} */ (Array.isArray(page.hovered?.query) ? { pane: page.hovered.pane, cell: page.hovered.query } : own ?? null);
 }
 
 /**

@@ -210,7 +210,8 @@ export function chooseLayout(layout) {
     // A saved page has no maps of a second picture.
     const isKnown = isEqual(hidden.views[0], first) && (backend.computes || analysisKey(hidden.views[1]) === analysisKey(first));
     return store.patch(
-      { layout, views: isKnown ? hidden.views : [first, withNext(first, "head")] }, [questions[0], isKnown ? hidden.question : questions[0]],
+      { layout, views: isKnown ? hidden.views : [first, withNext(first, "head")] },
+      [questions[0], isKnown ? hidden.question : questions[0]],
     );
   }
   restoreFirst();
@@ -304,7 +305,8 @@ export function chooseToken(pane, query) {
   if (isAlike()) return chooseSquare(pane, query);
   page.hovered = null;
   store.ask(store.state.views.map((view, index) => {
-    const { facts, model, view: current } = panes[index], counterpart = facts && current ? panes[index].counterpart(pane, query) : undefined;
+    const { facts, model, view: current } = panes[index],
+      counterpart = facts && current ? panes[index].counterpart(pane, query) : undefined;
     if (counterpart === undefined || !hasParameter(view.method, "query")) return undefined;
     const isDefault =
       !model.pools_by_attention &&

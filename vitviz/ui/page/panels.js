@@ -118,10 +118,10 @@ export class Panels {
   compare() {
     if (find("compare-start").disabled || !activePane().facts) return;
     const pane = activePane(), { uid } = pane.facts, offered = offeredMethods(pane.facts, pane.model), question = askedOfAll();
-    const parametersOf = Object.fromEntries(offered.map(({ name }) => [name, answeredBy(question, name, METHODS)]));
+    const byMethod = Object.fromEntries(offered.map(({ name }) => [name, answeredBy(question, name, METHODS)]));
     requests.keepOnly("compare", []);
     const comparison = {
-      pane, question, line: lineOfQuestion(question, pane.facts, pane.model), parametersOf, packs: /** @type {Record<string, Tensors>} */ ({}),
+      pane, question, line: lineOfQuestion(question, pane.facts, pane.model), byMethod, packs: /** @type {Record<string, Tensors>} */ ({}),
       scores: /** @type {any} */ (null), failure: "",
     };
     this.comparison = comparison;
@@ -130,14 +130,14 @@ export class Panels {
     store.refresh();
     setText(find("compare-said"), "");
     const fetches = /** @type {Record<string, Promise<any>>} */ ({}), order = find("compare-order");
-    const fetchMap = (/** @type {string} */ name) => (fetches[name] ??= backend.map({ uid, method: name, parameters: parametersOf[name] }).then(
+    const fetchMap = (/** @type {string} */ name) => (fetches[name] ??= backend.map({ uid, method: name, parameters: byMethod[name] }).then(
       (content) => {
         comparison.packs[name] = readPack(content);
         if (this.comparison === comparison) this.drawCards();
       }, (error) => fail(reasonOf(error))));
-    for (const { name } of offered) if (computedBy(name, Object.keys(parametersOf[name]), pane.facts) !== "run") fetchMap(name);
+    for (const { name } of offered) if (computedBy(name, Object.keys(byMethod[name]), pane.facts) !== "run") fetchMap(name);
     const withoutTarget = (/** @type {[string, any]} */ [name, { target: _, ...others }]) => [name, others];
-    const parameters = Object.fromEntries(Object.entries(parametersOf).map(withoutTarget));
+    const parameters = Object.fromEntries(Object.entries(byMethod).map(withoutTarget));
     const body = { kind: "compare", uid, parameters, target: question.target ?? null };
     const show = (/** @type {any} */ scores) => {
       if (this.comparison !== comparison) return;
@@ -188,7 +188,7 @@ export class Panels {
    * @param {boolean} isUnfolded
    */
   card(method, isUnfolded) {
-    const { packs, pane, question, parametersOf } = this.comparison, { title, interpretation } = METHODS[method];
+    const { packs, pane, question, byMethod } = this.comparison, { title, interpretation } = METHODS[method];
     const drawnOf = (/** @type {any} */ { values, metadata: { self } }) => withoutToken(values, self && Number(self)),
       visibleValues = drawnOf(packs[method]);
     const isShared = find("compare-scale").checked, isSigned = packs[method].metadata.signed === "true";
@@ -206,7 +206,7 @@ export class Panels {
     const open = createButton({
       className: "vx-button",
       textContent: "Show",
-      onclick: () => chooseMap(pane.index, method, parametersOf[method]),
+      onclick: () => chooseMap(pane.index, method, byMethod[method]),
       "aria-label": `Show ${title} on the picture`,
     });
     canvas.setAttribute("role", "img");

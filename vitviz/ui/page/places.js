@@ -150,8 +150,8 @@ async function handedOver({ state, questions, database, notes }) {
   /** @type {Record<string, File>} */
   const pictures = {};
   try {
-    const stored = database ? await inDatabase(database, "readonly", (all) => all.get(PICTURES)) ?? {} : {};
-    for (const [name, file] of Object.entries(stored)) pictures[name] = new File([await file.arrayBuffer()], file.name, { type: file.type });
+    const files = database ? await inDatabase(database, "readonly", (all) => all.get(PICTURES)) ?? {} : {};
+    for (const [name, file] of Object.entries(files)) pictures[name] = new File([await file.arrayBuffer()], file.name, { type: file.type });
     if (database) indexedDB.deleteDatabase(database);
   } catch {
     // The other page has said so.

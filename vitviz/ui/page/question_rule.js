@@ -41,7 +41,7 @@ export function answeredBy(values, method, methods) {
  * @param {View} view
  * @param {Methods} methods
  */
-export function remainingQuestion(question, { method, parameters }, methods) {
+export function questionLeft(question, { method, parameters }, methods) {
   const answered = answeredBy(question, method, methods);
   const isShown = (/** @type {string} */ name) => JSON.stringify(parameters[name]) === JSON.stringify(question[name]);
   return Object.fromEntries(Object.entries(question).filter(([name]) => !(name in answered) || isShown(name)));

@@ -1,6 +1,6 @@
 // The state of the page, from which everything is drawn, and the requests to the server that it leads to.
 
-import { changed, remainingQuestion, withValues } from "./question_rule.js";
+import { changed, questionLeft, withValues } from "./question_rule.js";
 
 // The fields of a view that its analysis depends on; the others are about the map.
 export const INPUT_FIELDS = ["model", "step", "picture", "frame", "white", "color_profile", "fit", "resolution"];
@@ -127,7 +127,7 @@ export class Store {
    */
   replace(state, questions = this.questions) {
     const before = this.state;
-    this.questions = questions.map((each, index) => (state.views[index] ? remainingQuestion(each, state.views[index], this.methods) : each));
+    this.questions = questions.map((each, index) => (state.views[index] ? questionLeft(each, state.views[index], this.methods) : each));
     if (isEqual(before, state)) return;
     this.state = copyOf(state);
     this.version += 1;
