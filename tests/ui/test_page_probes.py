@@ -137,12 +137,12 @@ def test_curves_and_sheets_lead_to_their_head_and_are_saved(browser: Browser, ap
                 np.testing.assert_allclose(numbers[name], expected.astype(float), atol=1e-4, rtol=1e-4)
         # The predictions of every layer, as lines.
         choose_probe(page, app, "logit_lens")
+        expect(page.locator(".vx-probe-saved")).to_be_empty()
         lens = probe(app.analysis, "logit_lens").measurements["probability"].values
         found = dict(text.rsplit(": ", 1) for text in points(page))
         for index, label in enumerate(app.model.labels):
             assert found[f"{label} after layer 2"] == percent(float(lens[3, index]))
-        titles = page.locator(".vx-figure figcaption span")
-        expect(titles.last).to_have_text("Probability of each patch’s class, after every layer")
+        expect(page.get_by_text("Probability of each patch’s class, after every layer")).to_be_visible()
         # A sheet of heads leads to its head, too.
         choose_probe(page, app, "head_similarity")
         height = page.locator(".vx-figure canvas").evaluate("canvas => canvas.clientHeight")

@@ -123,7 +123,7 @@ def test_what_a_link_asks_for_and_cannot_be_is_said_and_replaced(visit: Visit, s
     [view] = reply["state"]["views"]
     assert view == {**STATE["views"][0], "method": "relevance", "parameters": {"target": 3}}
     assert reply["notes"] == [
-        "resolution = 17: expected a multiple of the patch's 4 pixels: 16 or 20. The trained resolution is used.",
+        "Resolution 17: expected a multiple of the patch's 4 pixels: 16 or 20. The trained resolution is used.",
         EXPIRED,
         "Start layer = 9: expected a whole number from -3 to 2. The default is shown.",
     ]

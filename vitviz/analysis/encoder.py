@@ -98,31 +98,27 @@ class Encoder:
 
         Raises:
             ImageError: it cannot be opened.
-            LimitError: its analysis would need more than ``max_bytes``.
+            LimitError: its analysis would need more than ``max_bytes``; the message names the resolution that fits.
         """
         image = self.open(source)
-        self.check(image)
+        cost = self.cost(image)
+        if cost.nbytes > self.max_bytes:
+            fits = self.largest_resolution(image)
+            height, width = self.preprocessing.input_size(image, *self._patch, self.fit)
+            advice = "no resolution fits" if fits is None else f"resolution = {fits} is the largest that fits"
+            raise LimitError(
+                f"image of {image.width}×{image.height} pixels as an input of {width}×{height}: {cost.tokens:,} tokens "
+                f"need about {cost.nbytes:,} bytes, max_bytes = {self.max_bytes:,}; {advice}, "
+                "or allow more by max_bytes"
+            )
         prepared = self.preprocessing.prepare(image, *self._patch, self.fit)
         return replace(prepared, source=origin(source, self.column, position))
 
-    def check(self, image: Sized) -> None:
-        """Refuse an image whose analysis would need more than ``max_bytes``.
-
-        Raises:
-            LimitError: it would; the message names the largest resolution that fits.
-        """
-        cost = self.cost(image)
-        if cost.nbytes <= self.max_bytes:
-            return
+    def largest_resolution(self, image: Sized) -> int | None:
+        """The largest resolution below the present one that needs no more than ``max_bytes``, or None."""
         sizes = ((at, self.model.preprocessing.at(at, *self._patch)) for at in self.preprocessing.smaller(*self._patch))
         # Memory does not always grow with the resolution, so a binary search could miss the largest.
-        fits = next((at for at, smaller in sizes if self.cost(image, smaller).nbytes <= self.max_bytes), None)
-        height, width = self.preprocessing.input_size(image, *self._patch, self.fit)
-        advice = "no resolution fits" if fits is None else f"resolution = {fits} is the largest that fits"
-        raise LimitError(
-            f"image of {image.width}×{image.height} pixels as an input of {width}×{height}: {cost.tokens:,} tokens "
-            f"need about {cost.nbytes:,} bytes, max_bytes = {self.max_bytes:,}; {advice}, or allow more by max_bytes"
-        )
+        return next((at for at, smaller in sizes if self.cost(image, smaller).nbytes <= self.max_bytes), None)
 
     def open(self, source: ImageSource | Row) -> Image.Image:
         """An image, or the image of a row, as :func:`vitviz.open_image` opens it."""

@@ -120,22 +120,24 @@ def _parameters(
 def normalize_input(view: View, model: Model) -> tuple[View, list[str]]:
     """The view with a training step, fit and resolution of the model, and a sentence for each change."""
     notes: list[str] = []
-    step, fit, resolution = view.step, view.fit, view.resolution
+    step, resolution = view.step, view.resolution
+    fit = None if view.fit == model.preprocessing.fit else view.fit
     if step is not None:
         steps = () if model.snapshots is None else model.snapshots.steps
         if step not in steps:
             notes.append(f"{model.name} has no snapshot of training step {step:,}: the last state is shown.")
         if step not in steps[:-1]:
             step = None
-    if fit == model.preprocessing.fit:
-        fit = None
     if isinstance(resolution, int):
         try:
             config = model.network.config
             same = model.preprocessing.at(resolution, config.patch_height, config.patch_width) == model.preprocessing
             resolution = None if same else resolution
         except VitvizError as error:
-            notes.append(f"{error}. The trained resolution is used.")
+            notes.append(
+                f"Resolution {resolution}: {str(error).removeprefix(f'resolution = {resolution}: ')}. "
+                "The trained resolution is used."
+            )
             resolution = None
     return replace(view, step=step, fit=fit, resolution=resolution), notes
 

@@ -201,7 +201,12 @@ class AnalysisService:
                     f"image of {picture.width}×{picture.height} pixels: an analysis of {cost.tokens:,} tokens keeps "
                     f"{cost.trace_bytes:,} bytes; this server keeps at most {most:,}: choose a lower resolution"
                 )
-            encoder.check(picture)
+            if cost.nbytes > max_bytes:
+                raise LimitError(
+                    f"image of {picture.width}×{picture.height} pixels: {cost.tokens:,} tokens need about "
+                    f"{cost.nbytes:,} bytes; this app gives a picture {max_bytes:,}: the largest resolution that fits "
+                    f"is {encoder.largest_resolution(picture) or 'none'}"
+                )
             # The canvas shows no more pixels; maps do not depend on them.
             prepared = picture.model_input(encoder.preprocessing, *patch, encoder.fit, CANVAS_SIDE)
             return encoder, prepared, picture.size, cost.flops, hidden

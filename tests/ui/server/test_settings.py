@@ -128,7 +128,7 @@ def test_models_for_the_devices_of_visitors_are_the_operators_too(
 
 
 def test_what_an_analysis_may_need_is_a_setting(make_model: MakeModel, picture: Upload) -> None:
-    with pytest.raises(LimitError, match="max_bytes = 1,000"):
+    with pytest.raises(LimitError, match="a picture 1,000: the largest resolution that fits is none"):
         on_loop(AnalysisService(make_model(), ServerSettings(analysis_bytes=1000)).analyze(make_model(), picture))
 
 

@@ -106,8 +106,7 @@ PROBES = {
             sink_tokens,
             "Xiao et al. 2024, Efficient Streaming Language Models with Attention Sinks; Gu et al. 2025, When "
             "Attention Sink Emerges in Language Models",
-            "How many even shares of attention each token receives; a sink dominates the map unless exclude leaves it "
-            "out.",
+            "How many even shares of attention each token receives; a sink dominates the map unless it is left out.",
         ),
         Probe(
             "sink_mass",

@@ -178,7 +178,7 @@ export function coloursFigure({ values }, context) {
     range(3).map((channel) => 255 * values[patch * channels + channel]),
   );
   const cells = [{ title: "", paint: onPicture(pane, (canvas) => overPicture(pane, canvas, raster, 1)) }];
-  return mosaicFigure("three principal components as red, green and blue", cells, {
+  return mosaicFigure("three principal components as colours", cells, {
     ratio: pane.painter.ratio,
     maxWidth: 460,
     say: atPatch(context, (_, cell) =>

@@ -58,8 +58,7 @@ export class Probes {
     const { probe, probe_parameters: parameters } = view, record = PROBES[probe], refusal = model.probe_refusals[probe];
     Object.assign(this, { view, facts, model });
     find("probe").value = probe;
-    find("about-probe").textContent = record.interpretation;
-    find("about-probe").title = record.citation;
+    Object.assign(find("about-probe"), { textContent: record.interpretation, title: record.citation });
     const key = JSON.stringify([probe, refusal, facts.uid, facts.layers]), valueOf = (/** @type {Parameter} */ item) =>
       parameters[item.name] ?? probeDefaultOf(item, facts);
     this.controls.show(key, refusal ? [] : record.parameters, valueOf, facts, model);
@@ -131,6 +130,8 @@ export class Probes {
     );
     find("probe-table").hidden = reply.rows.length === 0;
     find("probe-files").hidden = false;
+    // What was saved is of other findings.
+    find("probe-saved").textContent = "";
     this.make();
   }
 
