@@ -265,6 +265,7 @@ def test_a_folder_of_something_else_is_left_alone(
 def test_what_is_requested_twice_is_computed_once(model: Model) -> None:
     twice = asked(model, maps=(MapRequest("rollout"),) * 2, probes=("token_norms",) * 2)
     assert (len(twice.maps), twice.probes) == (1, ("token_norms",))
+    assert MapRequest("attention", {"layer": np.int64(1)}).to_json()["parameters"] == {"layer": 1}
 
 
 def test_a_wrong_request_is_one_sentence_before_any_row(model: Model, photos: Path, tmp_path: Path) -> None:
@@ -272,11 +273,8 @@ def test_a_wrong_request_is_one_sentence_before_any_row(model: Model, photos: Pa
         (MethodError, lambda: asked(model, probes=("norms",)), "norms"),
         (MethodError, lambda: asked(model, probes=("patch_filters",)), "the same for every picture; see vitviz probe"),
         (MethodError, lambda: asked(model, maps=(MapRequest("rolout"),)), "did you mean"),
-        (
-            MethodError,
-            lambda: asked(model, maps=(MapRequest("rollout", {"layer": 1}),)),
-            "rollout has no parameter 'layer'",
-        ),
+        (MethodError, lambda: asked(model, maps=(MapRequest("rollout", {"layer": 1}),)), "has no parameter 'layer'"),
+        (MethodError, lambda: asked(model, maps=(MapRequest("relevance", {"target": vitviz.margin()}),)), "as JSON"),
         (MethodError, lambda: asked(model, maps=(MapRequest("pooling_attention"),)), "pooling_attention: "),
         (MethodError, lambda: asked(model, maps=(MapRequest("relevance", {"target": "cat"}),)), "cat"),
         (QueryError, lambda: asked(model, maps=(MapRequest("attention", {"layer": 30}),)), "30"),

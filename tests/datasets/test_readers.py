@@ -165,6 +165,7 @@ def test_a_wrong_source_is_one_sentence(photos: Path, tmp_path: Path, monkeypatc
     pyarrow.parquet.write_table(pa.table({"image": [1, 2]}), tmp_path / "numbers.parquet")
     for source, column, words in (
         ("absent", "image", f"no such file or folder in {tmp_path}; expected "),
+        ([tmp_path], "image", "vitviz.run_batch takes a list of paths itself"),
         ("a.rar", "image", "a file of no such kind; expected "),
         ("broken.zip", "image", "damaged archive"),
         ("absent.jpg", "image", "no such file or folder"),
@@ -178,8 +179,8 @@ def test_a_wrong_source_is_one_sentence(photos: Path, tmp_path: Path, monkeypatc
         ("numbers.parquet", "image", "#0: int found; expected the bytes or the path of a picture"),
     ):
         with pytest.raises(DataError) as error:
-            list(read_items(source, column))
-        assert source in str(error.value) and words in str(error.value)
+            list(read_items(source, column))  # type: ignore[arg-type]
+        assert str(source) in str(error.value) and words in str(error.value)
 
 
 def test_an_empty_cell_is_a_picture_that_cannot_be_opened(photos: Path, tmp_path: Path) -> None:
@@ -382,7 +383,7 @@ def test_a_table_may_state_classes(photos: Path) -> None:
         ("words", pa.table({"image": cells, "label": ["cat", "", "a dog", None]}), ["cat", "", "a dog", None]),
         ("numbers", numbers, ["1", "0", None, None]),
         ("named", numbers.replace_schema_metadata({"huggingface": json.dumps(features)}), ["dog", "cat", None, None]),
-        ("other", pa.table({"image": cells, "label": [1.5, 2.5, 3.5, 4.5]}), [None] * 4),
+        ("other", pa.table({"image": cells, "label": [1.5, 2.0, -1.0, None]}), [None, "2", None, None]),
     ):
         pyarrow.parquet.write_table(table, photos / f"{name}.parquet")
         assert [item.label for item in read_items(photos / f"{name}.parquet")] == expected

@@ -64,7 +64,7 @@ def test_a_batch_has_the_classes_of_a_table_and_says_what_is_left_out(
     make_model: Callable[..., Model], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     photos = write_photos(tmp_path / "photos", ["a.png", "class 2/b.png"], [(24, 16)])
-    cells = [(photos / "a.png").read_bytes()] * 4
+    cells = [b"damaged", *[(photos / "a.png").read_bytes()] * 3]
     table = pyarrow.table({"image": cells, "label": ["class 1", "dog", "dog", None]})
     pyarrow.parquet.write_table(table, photos / "more.parquet")
     (photos / "notes.txt").write_text("no picture")

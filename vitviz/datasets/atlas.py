@@ -130,8 +130,8 @@ def read_atlas(results: str | os.PathLike[str], memory_bytes: int = MEMORY_BYTES
         if not pictures:
             raise DataError(f"{results}: none of {failed:,} pictures could be analysed; expected at least one")
         if misclassified:
+            [(labelled, wrong)] = select("SELECT count(true_class), count_if(is_misclassified) FROM analysed")
             select("CREATE OR REPLACE VIEW analysed AS SELECT * FROM rows WHERE is_misclassified")
-            [(labelled, wrong)] = select("SELECT count(true_class), count_if(is_misclassified) FROM rows")
             if not wrong:
                 known = f"{labelled:,} of {pictures:,} pictures lie in a folder with the name of a class"
                 raise DataError(f"{results}: no picture is misclassified; {known}")

@@ -120,7 +120,7 @@ def run_batch(
     2
     """
     instance("request", request, BatchRequest, "vitviz.BatchRequest(model, (vitviz.MapRequest('rollout'),))")
-    found = read_items(items) if isinstance(items, str | os.PathLike) else items
+    found = items if isinstance(items, Iterable) and not isinstance(items, str) else read_items(items)
     if isinstance(found, Items):
         pictures: Iterable[Item] = found if found.reader.streams else list(found)
     else:

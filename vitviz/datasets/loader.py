@@ -99,8 +99,7 @@ def rows_of(
         ConfigError: an analysis is by another model.
     """
     instance("request", request, BatchRequest, "vitviz.datasets.BatchRequest(…)")
-    if keys is None:
-        keys = [str(analysis.source) for analysis in analyses]
+    keys = keys or [str(analysis.source) for analysis in analyses]
     stray = next((each.model for each in analyses if each.model is not request.model), None)
     if stray is not None:
         raise ConfigError(f"analyses: by {stray!r}; expected those by the model of the request, {request.model!r}")

@@ -19,7 +19,7 @@ from vitviz.datasets.hub import HUB_PREFIX, SOURCE_FORMAT, hub_cells
 from vitviz.datasets.true_classes import class_in
 from vitviz.errors.arguments import named_arguments
 from vitviz.errors.kinds import DataError
-from vitviz.errors.messages import choices, utf8
+from vitviz.errors.messages import choices, describe, utf8
 from vitviz.images.kinds import (
     FILE_SUFFIXES,
     HIDDEN,
@@ -89,6 +89,11 @@ class Items:
     """
 
     def __init__(self, source: str | os.PathLike[str], column: str = COLUMN) -> None:
+        if not isinstance(source, str | os.PathLike):
+            raise DataError(
+                f"source: {describe(source)} found; expected a folder, a file or a pattern by its name; "
+                "vitviz.run_batch takes a list of paths itself"
+            )
         self.source, self.column = os.path.expanduser(os.fspath(source)), column
         self.reader = reader_of(self.source)
         if next(iter(self), None) is None:

@@ -19,13 +19,14 @@ from vitviz.datasets.masks import mask_of
 from vitviz.datasets.true_classes import class_names
 from vitviz.errors.arguments import instance, named_fields, words
 from vitviz.errors.kinds import ConfigError, MethodError
+from vitviz.errors.messages import describe
 from vitviz.evaluation.probes import PROBES
 from vitviz.features import Kind
 from vitviz.images.callable_preprocessing import SAMPLE, CallablePreprocessing
 from vitviz.images.colours import ColorProfile
 from vitviz.images.preprocessing import Fit, Preprocessing
 from vitviz.images.sources import ValueRange, checked_range
-from vitviz.models.targets import Target
+from vitviz.system.jsonable import jsonable
 from vitviz.system.paths import missing, user_path
 from vitviz.visualization.regions import NO_SHARE_OF_SIGNED, checked_box
 from vitviz.weights import Model
@@ -55,10 +56,14 @@ class MapRequest:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _, arguments = record_and_arguments(self.method, self.parameters)
-        for name, value in arguments.items():
-            if isinstance(value, Target):
-                raise MethodError(f"{self.method}: {name} is of one picture; expected a class by label or number")
+        record_and_arguments(self.method, self.parameters)
+        try:
+            json.dumps(self.to_json())
+        except TypeError:
+            raise MethodError(
+                f"{self.method}: {describe(dict(self.parameters))} cannot be written as JSON; "
+                "expected a target that is a class, by label or number"
+            ) from None
 
     @cached_property
     def name(self) -> str:
@@ -68,7 +73,7 @@ class MapRequest:
 
     def to_json(self) -> dict[str, Any]:
         """The request as JSON, its parameters by name."""
-        return {"method": self.method, "parameters": dict(sorted(self.parameters.items()))}
+        return {"method": self.method, "parameters": dict(sorted(jsonable(self.parameters).items()))}
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -223,7 +224,8 @@ def row_of(
         columns = columns_of(key, info, result, request, request.region_of(key), thumbnails)
         return {name: value for name, _, _, value in columns}
     except VitvizError as error:
-        return {"path": key, "error": str(error), "sha256": info.sha256}
+        truth = {"true_class": true_class(key, request.class_names, info.label)} if request.class_names else {}
+        return {"path": key, "error": str(error), "sha256": info.sha256, **truth}
 
 
 def _inside(result: PictureResult, region: Region | None) -> dict[str, float | None]:
@@ -239,14 +241,10 @@ def _inside(result: PictureResult, region: Region | None) -> dict[str, float | N
 
 def file_digest(item: Item) -> str | None:
     """The SHA-256 of a picture's file, hexadecimal; None if it cannot be read or there is no file."""
-    if isinstance(item.source, bytes):
-        return hashlib.sha256(item.source).hexdigest()
-    if not isinstance(item.source, Path):
-        return None
-    try:
-        return hashlib.sha256(item.source.read_bytes()).hexdigest()
-    except OSError:
-        return None
+    with suppress(OSError):
+        content = item.source.read_bytes() if isinstance(item.source, Path) else item.source
+        return hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else None
+    return None
 
 
 def _arrow_type(kind: str) -> Any:

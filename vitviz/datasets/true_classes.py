@@ -37,6 +37,8 @@ def folder_of(key: str) -> str:
 
 def class_in(cell: Any, names: Sequence[str]) -> str | None:
     """The class in a cell of a table: a text, or the name of a number; a number itself where none has a name."""
+    # As pandas writes whole numbers beside empty cells.
+    cell = int(cell) if isinstance(cell, float) and cell.is_integer() else cell
     if isinstance(cell, int) and cell >= 0:
         return names[cell] if cell < len(names) else None if names else str(cell)
     return cell if isinstance(cell, str) else None
