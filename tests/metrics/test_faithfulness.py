@@ -186,7 +186,8 @@ def test_progress_is_reported(make_network: MakeNetwork) -> None:
 def test_impossible_requests_are_refused(make_network: MakeNetwork) -> None:
     network, pixels = make_network(), torch.randn(1, 3, 16, 24)
     calls = {
-        "metric 'erasure': expected 'deletion', 'insertion'": lambda: faithfulness(network, pixels, {}, 0, ("erasure",))
+        "metric 'erasure': expected 'deletion', 'inser": lambda: faithfulness(network, pixels, {}, 0, ("erasure",)),
+        "random_orders = -1: expected": lambda: faithfulness(network, pixels, {}, 0, random_orders=-1),
     }
     check_refusals(MethodError, calls)
     shape = r"map 'map' of shape \(6, 4\): expected 'grid_height grid_width', \(4, 6\)"

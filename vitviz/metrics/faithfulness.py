@@ -168,6 +168,7 @@ def faithfulness(
     """
     config = network.config
     metrics, seed = words("metric", metrics, METRIC_NAMES), integer("seed", seed, 0, MethodError)
+    random_orders = integer("random_orders", random_orders, 0, MethodError)
     score = effect_score(target, config.classes, config.probability)
     layout = config.layout(*pixels.shape[-2:])
     grid = (layout.grid_height, layout.grid_width)

@@ -57,13 +57,6 @@ class GradientTrace:
         return range(self.start_layer, self.start_layer + len(self.queries))
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of queries, keys, values, gradients, biases and ``pooled``; a bias that layers share counts once."""
-        others = {id(tensor): tensor for tensor in (*self.biases, self.pooled) if tensor is not None}
-        tensors = (*self.queries, *self.keys, *self.values, *self.gradients, *others.values())
-        return sum(tensor.nbytes for tensor in tensors)
-
-    @property
     def default_query(self) -> Query:
         """The token from which the score is read: all patches, or the default of the layout."""
         return PATCHES if self.target.reads == "patches" else self.layout.default_query

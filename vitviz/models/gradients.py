@@ -14,7 +14,7 @@ from vitviz.attention.precision import precise
 from vitviz.errors.kinds import ImageError
 from vitviz.models.autograd import arriving_gradients
 from vitviz.models.gradient_trace import GradientTrace
-from vitviz.models.layers import AttentionOutput, AttentionPooling
+from vitviz.models.layers import AttentionOutput, AttentionPooling, EncoderLayer
 from vitviz.models.network import Network
 from vitviz.models.targets import Target, class_target
 
@@ -55,16 +55,11 @@ def trace_gradients(
 def with_gradients(network: VisionTransformer, pixels: torch.Tensor, target: Target, start_layer: int) -> GradientTrace:
     """As :func:`trace_gradients`, for vitviz's own network, with legal arguments."""
     with torch.inference_mode(False), arriving_gradients(network):
-        with torch.no_grad():
-            # A copy, since tensors from inference mode cannot be differentiated.
-            tokens, layout = network.embed(pixels.clone())
-            angles, steps = network.angles(layout), network.steps(layout, target.reads)
-            for layer, count in steps[:start_layer]:
-                tokens = layer(tokens, angles, count)
+        tokens, layout, angles, steps = _entering(network, pixels, target, start_layer)
         with torch.enable_grad():
             attentions: list[AttentionOutput] = []
             contexts: list[torch.Tensor] = []
-            for layer, count in steps[start_layer:]:
+            for layer, count in steps:
                 attention = layer.attend(tokens, angles, count)
                 context = attention.context if contexts else attention.context.detach().requires_grad_()
                 tokens = layer.residual_mlp(tokens, context)
@@ -109,12 +104,7 @@ def layer_features(
         MethodError: the score is at its maximum.
     """
     with torch.inference_mode(False), arriving_gradients(network):
-        with torch.no_grad():
-            tokens, layout = network.embed(pixels.clone())
-            angles, steps = network.angles(layout), network.steps(layout, target.reads)
-            for below, count in steps[:layer]:
-                tokens = below(tokens, angles, count)
-        (encoder_layer, count), *above = steps[layer:]
+        tokens, layout, angles, ((encoder_layer, count), *above) = _entering(network, pixels, target, layer)
         with torch.enable_grad():
             normed = encoder_layer.attention_norm(tokens).detach().requires_grad_()
             stream = encoder_layer.residual_mlp(tokens, encoder_layer.attention(normed, angles, count).context)
@@ -123,6 +113,19 @@ def layer_features(
             score = target.score_below_maximum(network.read(stream, layout, target.reads)[0])
             gradient = torch.autograd.grad(score, normed)[0]
     return precise(normed[0].detach()), precise(gradient[0]), layout
+
+
+@torch.no_grad()
+def _entering(
+    network: VisionTransformer, pixels: torch.Tensor, target: Target, layer: int
+) -> tuple[torch.Tensor, TokenLayout, torch.Tensor | None, list[tuple[EncoderLayer, int]]]:
+    """The tokens that enter a layer, their order, the angles, and the steps of the network from this layer on."""
+    # A copy, since tensors from inference mode cannot be differentiated.
+    tokens, layout = network.embed(pixels.clone())
+    angles, steps = network.angles(layout), network.steps(layout, target.reads)
+    for below, count in steps[:layer]:
+        tokens = below(tokens, angles, count)
+    return tokens, layout, angles, steps[layer:]
 
 
 def layer_gradients(
@@ -143,7 +146,7 @@ def layer_gradients(
                 with torch.enable_grad():
                     context = attention.context[:, :, :read_count].detach().requires_grad_()
                     output = layer.residual_mlp(tokens, context)
-                    score = target.score(network.read(output, layout, target.reads)[0])
+                    score = target.score_of(network.read(output, layout, target.reads)[0])
                     gradient = torch.autograd.grad(score, context)[0]
             tokens = layer.residual_mlp(tokens, attention.context)
         if number >= start_layer:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import get_args
 
 import torch
 import torch.nn.functional as F
 
 from vitviz.attention.precision import precise
-from vitviz.errors.arguments import integer_or_none, named_arguments
+from vitviz.errors.arguments import integer_or_none, named_arguments, word
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import choices, describe, did_you_mean, quote, several
 from vitviz.models.pooling import Output
@@ -39,6 +40,9 @@ class Target:
             features ``"feature"`` or patches ``"patch width"``.
         maximum: upper bound of the score; None for no bound.
 
+    Raises:
+        MethodError: there is no such output.
+
     >>> target = vitviz.Target("logit of the first class", lambda logits: logits[0])
     >>> analysis.relevance(target).description
     'Relevance for logit of the first class as the CLS token sees it: layers 0 to 7'
@@ -49,17 +53,33 @@ class Target:
     reads: Output = "logits"
     maximum: float | None = None
 
+    def __post_init__(self) -> None:
+        word("reads", self.reads, get_args(Output))
+
+    def score_of(self, output: torch.Tensor) -> torch.Tensor:
+        """The score of one image, from its output.
+
+        Raises:
+            MethodError: it is not one number in a tensor.
+        """
+        score = self.score(output)
+        if not isinstance(score, torch.Tensor) or score.numel() != 1:
+            raise MethodError(
+                f"{self.name}: its score is {describe(score)}; expected one number in a tensor, such as logits[3]"
+            )
+        return score.reshape(())
+
     def scores(self, outputs: torch.Tensor) -> torch.Tensor:
         """The score of each image, ``"image"``, from the outputs of all of them."""
-        return torch.stack([self.score(output) for output in outputs])
+        return torch.stack([self.score_of(output) for output in outputs])
 
     def score_below_maximum(self, output: torch.Tensor) -> torch.Tensor:
         """The score of an image, unless it is at its maximum, where no gradient can raise it.
 
         Raises:
-            MethodError: the score is at its maximum.
+            MethodError: the score is at its maximum, or as of :meth:`score_of`.
         """
-        score = self.score(output)
+        score = self.score_of(output)
         value = float(score.detach())
         if self.maximum is not None and value >= self.maximum - MAXIMUM_MARGIN:
             raise MethodError(
@@ -292,8 +312,8 @@ def class_index(choice: int | str | None, logits: torch.Tensor, labels: Sequence
         return number
     if not isinstance(choice, str):
         each = f"; of several, a map each: [analysis.relevance(target) for target in {describe(choice)}]"
-        several = each if describe(choice)[0] in "[(" else ""
-        raise MethodError(f"target {describe(choice)}: {_expected(labels)}, or a vitviz.Target{several}")
+        expected = f"{_expected(labels)}, or a vitviz.Target{each * (describe(choice)[0] in '[(')}"
+        raise MethodError(f"target {describe(choice)}: {expected}")
     return class_of(choice, labels)
 
 

@@ -218,10 +218,13 @@ class VisionTransformer(nn.Module):
             return self.norm(patches) if is_token_norm else patches
         pool = POOLINGS[config.pooling].pool
         pooled = pool(tokens, layout) if pool else self.pooler(tokens[:, layout.prefix_count :], record)
-        if config.final_norm == "after pooling":
-            pooled = self.norm(pooled)
-        features = self.projection(self.representation(pooled))
+        features = self._features(pooled)
         return features if output == "features" else self.classifier(features)
+
+    def _features(self, pooled: torch.Tensor) -> torch.Tensor:
+        """What the classifier reads, from what is pooled."""
+        pooled = self.norm(pooled) if self.config.final_norm == "after pooling" else pooled
+        return self.projection(self.representation(pooled))
 
     def classify_each(self, tokens: torch.Tensor) -> torch.Tensor:
         """Logits ``"token class"`` of each token ``"token width"``, as if pooling had returned it.
@@ -235,9 +238,7 @@ class VisionTransformer(nn.Module):
         if config.final_norm == "before pooling":
             tokens = self.norm(tokens)
         pooled = self.pooler(tokens[:, None]) if config.pooling == "attention" else tokens
-        if config.final_norm == "after pooling":
-            pooled = self.norm(pooled)
-        return self.classifier(self.projection(self.representation(pooled)))
+        return self.classifier(self._features(pooled))
 
     def stream(self, pixels: torch.Tensor) -> Iterator[torch.Tensor]:
         """The tokens before the first layer and after each one, ``"batch token width"``, with all of the last layer.

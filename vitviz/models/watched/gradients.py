@@ -149,7 +149,7 @@ def watched_layer_gradients(
             given = stream.given(program, layer, steps[layer])
             [tokens] = program.run(given, [Result(stream.ends[layer])], hooks)
             output = replayed_from(network, verified, stream.in_front(first_tensor(tokens)), target.reads)
-            score = target.score(output[0])
+            score = target.score_of(output[0])
             [call] = recorder.calls
             [gradient] = score_gradients(verified, score, [call.output], [stream.ends[layer]])
         places = verified.places[layer]
