@@ -299,10 +299,7 @@ def test_weights_are_told_apart_by_every_number(make_model: Callable[..., Model]
     ("text", "expected"),
     [
         ("rollout", MapRequest("rollout")),
-        (
-            "rollout:discard_ratio=0.5,head_fusion=max",
-            MapRequest("rollout", {"discard_ratio": 0.5, "head_fusion": "max"}),
-        ),
+        ("rollout:discard_ratio=0.5,query=cls", MapRequest("rollout", {"discard_ratio": 0.5, "query": "cls"})),
         (
             "attention:query=3,2,layer=-1,head=max",
             MapRequest("attention", {"query": (3, 2), "layer": -1, "head": "max"}),
