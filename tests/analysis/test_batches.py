@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageSequence
 
 import vitviz
 from tests.support.batches import check_same, workers
@@ -107,6 +107,23 @@ def test_sources_may_be_of_any_kind_and_come_from_any_iterable(make_model: MakeM
     several = np.stack([np.asarray(photo(seed)) for seed in range(3)])
     for analysis, seed in zip(analyze_batch(several, model), range(3), strict=True):
         check_same(analysis, analyze(photo(seed), model))
+
+
+def test_what_a_generator_changes_later_is_analysed_as_it_was(make_model: MakeModel, tmp_path: Path) -> None:
+    frames, buffer, model = photos()[:2] * 3, np.empty((20, 30, 3), np.uint8), make_model()
+
+    def refilled() -> Iterator[np.ndarray]:
+        for frame in frames:
+            buffer[:] = np.asarray(frame)
+            yield buffer
+
+    frames[0].save(tmp_path / "frames.tif", save_all=True, append_images=frames[1:])
+    with Image.open(tmp_path / "frames.tif") as file:
+        for images in (refilled(), ImageSequence.Iterator(file)):
+            for each, frame in zip(analyze_batch(images, model, batch_size=4), frames, strict=True):
+                check_same(each, analyze(frame, model))
+        # Two threads cannot read one file at once.
+        assert len(list(analyze_batch([file] * 9, model))) == 9
 
 
 # How many at once.

@@ -51,14 +51,8 @@ def test_the_loss_of_a_gradient_is_said() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (
-            lambda trace: vitviz.explore(trace, PICTURE),
-            r"expected vitviz\.explore\(vitviz\.Analysis\.of\(trace, image\)\)",
-        ),
-        (
-            lambda trace: vitviz.explore(trace.stored_weights, PICTURE),
-            r"explore\(vitviz\.Analysis\.of\(.*from_weights\(",
-        ),
+        (lambda trace: vitviz.explore(trace, PICTURE), r"vitviz\.explore\(vitviz\.Analysis\.of\(trace, image\)\)"),
+        (lambda trace: vitviz.explore(trace.stored_weights, PICTURE), r"explore\(.*Analysis\.of\(.*from_weights\("),
         (lambda trace: vitviz.explore(torch.stack(trace.stored_weights)[:, None]), r"Analysis\.of\(.*from_weights\("),
         (lambda trace: vitviz.analyze(trace, PICTURE), r"expected vitviz\.Analysis\.of\(trace, image\)$"),
         (lambda trace: Analysis.of(trace), r"^Analysis\.of: .*expected Analysis\.of\(trace, image\)$"),

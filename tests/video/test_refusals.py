@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -83,24 +84,17 @@ def test_a_clip_that_changes_between_the_passes_is_refused(model: Model, clip: P
 
 def test_a_wrong_request_is_one_sentence_before_any_frame(model: Model, clip: Path, tmp_path: Path) -> None:
     output, scale = tmp_path / "out.mp4", fit(None, [np.arange(4.0)])
+    render, far = partial(render_video, video_request(model), clip), video_request(model, parameters={"query": (9, 9)})
     wrong: list[tuple[type[VitvizError], Callable[[], VideoSummary], str]] = [
-        (
-            ConfigError,
-            lambda: render_video(video_request(model), clip, tmp_path / "out.gif"),
-            r"ends with '\.mp4' or '\.mkv'",
-        ),
-        (ConfigError, lambda: render_video(video_request(model), clip, clip), "video itself; expected another file"),
-        (ConfigError, lambda: render_video(video_request(model), clip, output, numbers=output), "video itself"),
-        (ConfigError, lambda: render_video(video_request(model), clip, output, numbers=clip), "the clip or the video"),
-        (ConfigError, lambda: render_video(video_request(model), clip, tmp_path / "no" / "out.mp4"), "no such folder"),
+        (ConfigError, lambda: render(tmp_path / "out.gif"), r"ends with '\.mp4' or '\.mkv'"),
+        (ConfigError, lambda: render(clip), "video itself; expected another file"),
+        (ConfigError, lambda: render(output, numbers=output), "video itself"),
+        (ConfigError, lambda: render(output, numbers=clip), "the clip or the video"),
+        (ConfigError, lambda: render(tmp_path / "no" / "out.mp4"), "no such folder"),
         (ConfigError, lambda: video_request(model, smoothing_seconds=-1), "a number of seconds from 0 to 10"),
         (ConfigError, lambda: video_request(model, longest_side=20), "longest_side = 20: expected 64 to 4096 pixels"),
         (ConfigError, lambda: video_request(model, style=Style(scale=scale)), "its scale was fitted to other maps"),
-        (
-            QueryError,
-            lambda: render_video(video_request(model, parameters={"query": (9, 9)}), clip, output),
-            r"patch \(9, 9\)",
-        ),
+        (QueryError, lambda: render_video(far, clip, output), r"patch \(9, 9\)"),
     ]
     for error, ask, words in wrong:
         with pytest.raises(error, match=words):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
@@ -20,6 +20,7 @@ from vitviz.attribution.methods import MethodName, record_and_arguments
 from vitviz.errors.arguments import integer, named_arguments, word
 from vitviz.errors.kinds import ConfigError, LimitError, VitvizError
 from vitviz.images.colours import ColorProfile
+from vitviz.images.opening import may_change
 from vitviz.images.preprocessing import Fit, PreparedImage
 from vitviz.images.sources import COLUMN, ImageSource, Row, ValueRange, check_several, origin
 from vitviz.visualization.heatmaps import Heatmap
@@ -112,7 +113,7 @@ def analyze_batch(
 
     Args:
         images: each as :func:`vitviz.analyze` takes it. Only the thread that asks for the next analysis advances the
-            iterable.
+            iterable. A generator may change an image that it gave, such as a buffer, when it is asked for the next one.
         model, fit, resolution, value_range, color_profile, column, storage, keep_bytes: as :func:`vitviz.analyze` takes
             them.
         batch_size: most images that are encoded together.
@@ -138,9 +139,25 @@ def analyze_batch(
     batch_size, workers = integer("batch_size", batch_size, 1), integer("workers", workers, 1)
     word("on_error", on_error, ON_ERROR, ConfigError)
     check_several("images", images)
-    opening: dict[str, Any] = {"value_range": value_range, "column": column, "color_profile": color_profile}
-    encoder = Encoder(model, fit, resolution, storage, keep_bytes, max_bytes, **opening)
-    queue = BatchQueue(encoder, iter(images), batch_size, workers=workers, raises=on_error == "raise")
+    encoder = Encoder(
+        model,
+        fit,
+        resolution,
+        storage,
+        keep_bytes,
+        max_bytes,
+        column=column,
+        value_range=value_range,
+        color_profile=color_profile,
+    )
+    queue = BatchQueue(
+        encoder,
+        iter(images),
+        batch_size,
+        workers=workers,
+        raises=on_error == "raise",
+        is_stream=not isinstance(images, Sequence),
+    )
     return _analyses(queue, on_error == "keep")
 
 
@@ -153,6 +170,7 @@ class BatchQueue:
         batch_size: most images that are encoded together.
         workers: threads that open images.
         raises: whether the error of an image ends the run.
+        is_stream: whether images come one by one, and one that was given may be changed when the next one is asked for.
         prepare: opens an image, given the image and its position; :meth:`Encoder.prepare` by default. The workers call
             it.
 
@@ -168,10 +186,11 @@ class BatchQueue:
         *,
         workers: int,
         raises: bool = False,
+        is_stream: bool = False,
         prepare: Callable[[Any, int], PreparedImage] | None = None,
     ) -> None:
         self.encoder, self.images, self.batch_size = encoder, images, batch_size
-        self.workers, self.raises = workers, raises
+        self.workers, self.raises, self.is_stream = workers, raises, is_stream
         self.prepare = encoder.prepare if prepare is None else prepare
         self._positions = count()
         self._pending: deque[tuple[Any, Future[PreparedImage | FailedAnalysis]]] = deque()
@@ -202,7 +221,13 @@ class BatchQueue:
         while len(self._pending) < BATCHES_AHEAD * self.batch_size:
             try:
                 image = next(self.images)
-                self._pending.append((image, pool.submit(self._prepare, image, next(self._positions))))
+                # Two threads cannot read one open file at once.
+                wait([future for each, future in self._pending if each is image])
+                is_shared = self.is_stream and may_change(image)
+                future = pool.submit(self._prepare, image, next(self._positions))
+                self._pending.append((image, future))
+                if is_shared:
+                    wait([future])
             except StopIteration:
                 break
             # An error of the iterable is raised in its turn, after the images before it.
@@ -223,9 +248,11 @@ class BatchQueue:
         while self._pending and len(batch) < self.batch_size and self._pending[0][1].exception() is None:
             image, future = self._pending[0]
             prepared, larger = future.result(), self.encoder.cost_at(*size, len(batch) + 1)
-            if isinstance(prepared, FailedAnalysis) or _input_size(prepared) != size:
-                break
-            if larger.nbytes > self.encoder.max_bytes:
+            if (
+                isinstance(prepared, FailedAnalysis)
+                or _input_size(prepared) != size
+                or larger.nbytes > self.encoder.max_bytes
+            ):
                 break
             images.append(image)
             batch.append(prepared)

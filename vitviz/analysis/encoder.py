@@ -170,13 +170,11 @@ def check_order(function: str, first: object, second: object) -> None:
         raise ConfigError(f"{function}: attention found in place of an image; {expected}")
 
 
-def _is_attention(value: object) -> bool:
+def _is_attention(value: Any) -> bool:
     """Whether these look like attention weights: ``"layer batch head query key"``, or layers ``"(batch) head …"``."""
-    if isinstance(value, tuple | list):
-        sizes = tuple(getattr(value[0], "shape", ())) if value else ()
-        return len(sizes) in (3, 4) and sizes[-1] == sizes[-2]
-    sizes = tuple(getattr(value, "shape", None) or ())
-    return len(sizes) == 5 and sizes[-1] == sizes[-2]
+    is_list = isinstance(value, tuple | list) and len(value) > 0
+    sizes = tuple(getattr(value[0] if is_list else value, "shape", None) or ())
+    return len(sizes) in ((3, 4) if is_list else (5,)) and sizes[-1] == sizes[-2]
 
 
 @named_arguments(ConfigError)

@@ -6,13 +6,14 @@ import io
 import math
 import os
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from vitviz.errors.arguments import named_arguments, word
 from vitviz.errors.extras import needs
@@ -281,7 +282,7 @@ def _finished(
     _check_sides(image.size, name)
     stored_size, more = image.size, list(assumptions)
     try:
-        encoding, is_moving = Encoding.of(image, name), _is_moving(image)
+        encoding, is_moving = Encoding.of(image, name), is_animated(image) and not image.tell()
         _read_colours(image, file)
         image = decoded(image, file)
         # The picture itself is intact if its EXIF block is damaged.
@@ -318,12 +319,18 @@ def _finished(
     return rgb
 
 
-def _is_moving(image: Image.Image) -> bool:
-    """Whether an image has further frames or pages, and none but the first was chosen."""
+def is_animated(source: object) -> bool:
+    """Whether this is an image that has further frames or pages."""
     # The file behind an image that is decoded may be closed.
     with suppress(ValueError):
-        return getattr(image, "is_animated", False) and not image.tell()
+        return bool(getattr(source, "is_animated", False))
     return False
+
+
+def may_change(source: object) -> bool:
+    """Whether its owner may change a source later, as to the next frame of a GIF file, or by filling a buffer anew."""
+    is_still = isinstance(source, ImageFile.ImageFile) and not is_animated(source)
+    return not is_still and not isinstance(source, str | os.PathLike | bytes | Mapping)
 
 
 def _read_colours(image: Image.Image, file: BinaryIO | None) -> None:
