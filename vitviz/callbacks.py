@@ -29,13 +29,12 @@ from vitviz.attention.sinks import SINK_RATIO, sink_patches
 from vitviz.errors.arguments import instance, integer, named_fields, no_parameter
 from vitviz.errors.extras import needs, optional
 from vitviz.errors.kinds import ConfigError
-from vitviz.errors.messages import choices, describe, listing, several
+from vitviz.errors.messages import choices, describe, several
 from vitviz.evaluation.head_table import measure_heads
 from vitviz.images.sources import ImageSource, check_several
-from vitviz.models.vit import VisionTransformer
 from vitviz.models.watched.state import device_of
 from vitviz.visualization.heatmaps import Heatmap
-from vitviz.weights import Model, load
+from vitviz.weights import load
 from vitviz.weights.modules.unwrap import unwrap
 
 # Pixels of a picture's longer side in the log.
@@ -138,7 +137,7 @@ class AttentionWatch:
         self.module, self._step = unwrap(instance("network", network, nn.Module, "model.network")), step
         self._reported, self._failures = set[tuple[str, tuple[int, int]]](), set[str]()
         with undisturbed(self.module):
-            self._encoder = Encoder(_model(self.module, options))
+            self._encoder = Encoder(load(self.module, **options))
             self._pictures = [self._encoder.prepare(picture, number) for number, picture in enumerate(pictures)]
             if not self._pictures:
                 raise ConfigError("pictures: none found; expected at least one")
@@ -252,16 +251,6 @@ def _check(cls: type, pictures: object, options: dict[str, Any]) -> None:
     for option in options:
         if option not in legal:
             raise ConfigError(no_parameter(cls.__name__, option, legal))
-
-
-def _model(module: nn.Module, options: dict[str, Any]) -> Model:
-    """The module as a model whose network is the module itself, so that it follows the weights."""
-    if isinstance(module, VisionTransformer):
-        if missing := [name for name in ("preprocessing", "labels") if name not in options]:
-            pasted = ", ".join(f"{name}=model.{name}" for name in missing)
-            raise ConfigError(f"network: one of vitviz's own does not say its {listing(missing)}; pass {pasted}")
-        return Model("network", module, **options)
-    return load(module, engine="module", **options)
 
 
 def _tokens(count: torch.Tensor) -> str:

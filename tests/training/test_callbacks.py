@@ -65,7 +65,7 @@ def test_the_maps_are_those_of_the_weights_of_that_step(make_network: Callable[.
     network, log = make_network(image_height=8, image_width=8, classes=3).train(), Log()
     grey = np.full((8, 8, 3), 70, np.uint8)
     watch = AttentionWatch(network, [grey], log, every=1, preprocessing=PLAIN, labels=("a", "b", "c"))
-    with pytest.raises(ConfigError, match="does not say its 'labels'; pass labels="):
+    with pytest.raises(ConfigError, match="0 labels for 3 classes; expected a name for each"):
         AttentionWatch(network, [grey], log, preprocessing=PLAIN)
     for parameter in network.parameters():
         parameter.data.normal_(0, 0.3)

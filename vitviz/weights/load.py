@@ -11,13 +11,15 @@ from torch import nn
 
 from vitviz.attention.layout import Prefix
 from vitviz.attention.precision import Precision, plain_torch
-from vitviz.errors.arguments import named_arguments
+from vitviz.errors.arguments import instance, named_arguments
 from vitviz.errors.kinds import CheckpointError, ConfigError
+from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.activations import Activation
 from vitviz.models.config import FinalNorm
 from vitviz.models.pooling import PoolingName
 from vitviz.models.positions import PositionRule
 from vitviz.models.probability import Probability
+from vitviz.models.vit import VisionTransformer
 from vitviz.models.watched.outputs import Forward
 from vitviz.weights.bundled import BUNDLED
 from vitviz.weights.language_model import LanguageModel
@@ -165,7 +167,8 @@ def load(
             default that of the processor in ``preprocessing``, or open_clip's own.
         engine: of a checkpoint: ``"own"`` allows only vitviz's own network, ``"module"`` watches the model of timm,
             transformers or open_clip that the files beside it name. The default is that model only if vitviz has no
-            network for the layout. A module is always watched. ``model.engine`` tells which it is.
+            network for the layout. A module is watched; without an engine, a :class:`vitviz.VisionTransformer` is
+            not, and takes ``preprocessing`` and ``labels`` alone. ``model.engine`` tells which it is.
         processor: of a generative vision-language model of transformers in memory, as ``AutoProcessor`` gives it: the
             result is a model for :func:`vitviz.ask`. Beside it, only ``tokenizer`` and ``device`` apply.
 
@@ -209,19 +212,23 @@ def load(
         return LanguageModel.of(source, processor, tokenizer, device)
     if isinstance(source, nn.Module):
         shared = {name: facts.pop(name) for name in SHARED}
-        of_checkpoints = {
-            **facts,
-            "family": family,
-            "precision": precision,
-            "ignore": ignore or None,
-            "verify": verify or None,
-        }
         _refuse(
-            of_checkpoints,
+            {**facts, "family": family, "precision": precision, "ignore": ignore or None, "verify": verify or None},
             f"a module says itself; expected device, report, {', '.join([*shared, *of_modules])}, engine",
         )
         from vitviz.weights.modules.load import load_module
 
+        if isinstance(source, VisionTransformer) and engine is None:
+            _refuse(
+                {**shared, **of_modules, "device": device, "preprocessing": None, "labels": None},
+                "a network of vitviz's own says it itself; expected preprocessing and labels alone",
+            )
+            return Model(
+                type(source).__name__,
+                source,
+                instance("preprocessing", preprocessing, Preprocessing, "model.preprocessing"),
+                Stated.of(labels=labels).facts.get("labels", ()),
+            )
         if engine not in (None, "module"):
             raise ConfigError(
                 f"engine {engine!r}: a module is watched; the file of its state_dict() opens as a checkpoint"

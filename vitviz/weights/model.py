@@ -100,7 +100,9 @@ class Model(AttributeAdvice):
     def __post_init__(self) -> None:
         config, preprocessing = self.network.config, self.preprocessing
         if len(self.labels) != config.classes:
-            raise ConfigError(f"{self.name}: {len(self.labels)} labels for {config.classes} classes")
+            raise ConfigError(
+                f"{self.name}: {len(self.labels)} labels for {config.classes} classes; expected a name for each"
+            )
         if reason := why_not_channels(config.channels):
             raise ConfigError(f"{self.name}: {reason}")
         if len(preprocessing.mean) != config.channels:

@@ -19,8 +19,7 @@ DATA = Path(__file__).parents[1] / "data" / "published.json"
 @cache
 def published_rows() -> Mapping[str, list[dict[str, Any]]]:
     """The published checkpoints by group; ``data/README.md`` says what a row states."""
-    rows: Mapping[str, list[dict[str, Any]]] = json.loads(DATA.read_text(encoding="utf-8"))
-    return rows
+    return json.loads(DATA.read_text(encoding="utf-8"))
 
 
 def by_shape(group: str) -> Callable[[MatchedCheckpoint], Published]:

@@ -43,5 +43,6 @@ def foreign_format(name: str, start: bytes = b"") -> str | None:
         start: its first bytes.
     """
     name, start = name.lower(), start.lstrip().lower()
-    found = (kind for kind, (starts, ends) in FOREIGN.items() if start.startswith(starts) or name.endswith(ends))
-    return next(found, None)
+    return next(
+        (kind for kind, (starts, ends) in FOREIGN.items() if start.startswith(starts) or name.endswith(ends)), None
+    )
