@@ -28,7 +28,7 @@ def standardise(image: Image.Image) -> torch.Tensor:
 
 
 def small(image: Image.Image) -> torch.Tensor:
-    return standardise(image.resize((SIDE, SIDE), Image.Resampling.BILINEAR))
+    return standardise(image.resize((SIDE, SIDE), Image.BILINEAR))
 
 
 def in_centre(image: Image.Image) -> torch.Tensor:

@@ -170,9 +170,7 @@ def test_alpha_of_a_file_is_composited_on_white(kind: str) -> None:
 )
 def test_one_transparent_colour_that_pillow_does_not_scale_is_refused(data: bytes) -> None:
     for source in (data, Image.open(io.BytesIO(data))):
-        with pytest.raises(
-            ImageError, match=r"of which one colour is transparent .*; expected a copy saved with 8 bits"
-        ):
+        with pytest.raises(ImageError, match=r"of which one colour is transparent .*; expected a copy saved with 8"):
             open_image(source)
 
 

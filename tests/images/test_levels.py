@@ -45,9 +45,7 @@ def test_twelve_bits_in_sixteen_are_said_and_full_range_is_not() -> None:
     assert open_image(encoded(Image.fromarray(RAMP * 16), "PNG")).info == {}
     colour = png(2, 2, 16, 2, struct.pack(">6H", 4095, 0, 100, 0, 4000, 0))
     assert "as an array with value_range" in sentences(open_image(colour))
-    found = [
-        DARK.match(sentences(picture)) for picture in (dark, open_image(row_image("L", [0, 9])), open_image(colour))
-    ]
+    found = [DARK.match(sentences(each)) for each in (dark, open_image(row_image("L", [0, 9])), open_image(colour))]
     assert [match and match[2] for match in found] == ["4095", "15", None]
     with pytest.raises(ImageError, match="of which Pillow reads 8"):
         open_image(colour, value_range=(0, 4095))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.support.clips import UNEVEN, read_frames, sound_packets, write_clip
 from tests.support.videos import COUNT, read_numbers, video_request
 from vitviz import Model, Style, TokenMap
 from vitviz.cli.command import main
+from vitviz.images.callable_preprocessing import CallablePreprocessing
 from vitviz.video import render
 from vitviz.video.clips import read_frame
 from vitviz.video.render import ClipMaps, FramePainter, render_video
@@ -93,6 +95,15 @@ def test_frames_are_drawn_on_one_scale_at_their_own_times(model: Model, tmp_path
         assert np.median(np.abs(picture[:200] - expected)) <= 3
     own = vitviz.analyze(read_frame(clip, 0), model).rollout().overlay(Style("viridis", 0.8, scale="robust"))
     assert np.median(np.abs(drawn[0][1][:200] - np.asarray(own, float))) > 3
+
+
+def test_a_frame_is_shown_as_a_function_makes_it_for_the_model(model: Model, clip: Path, tmp_path: Path) -> None:
+    part = CallablePreprocessing(lambda image: torch.from_numpy(np.array(image)[:16, 8:24]).permute(2, 0, 1) / 255)
+    own = replace(model, preprocessing=part)
+    render_video(video_request(own, style=Style(opacity=0), caption=False), clip, tmp_path / "out.mp4")
+    expected = vitviz.analyze(read_frame(clip, 1), own).rollout().resized(320).image
+    found = read_frames(tmp_path / "out.mp4")[1][1]
+    assert found.shape[1::-1] == expected.size and np.median(np.abs(found - np.asarray(expected, float))) <= 3
 
 
 def test_a_clip_of_one_frame_is_a_video_of_one(model: Model, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from vitviz.datasets.work import fitting_batch_size
 from vitviz.errors.arguments import integer, number
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import several
-from vitviz.images.geometry import Geometry
+from vitviz.images.image_facts import ImageFacts
 from vitviz.images.preprocessing import Fit, PreparedImage
 from vitviz.progress import Progress
 from vitviz.system.atomic import atomic_write
@@ -290,9 +290,13 @@ def _drawn(clip: Clip, painter: FramePainter, report: Report) -> Iterator[tuple[
 
 
 def _write_numbers(path: Path, maps: ClipMaps) -> None:
-    seconds, descriptions = maps.ticks / TICKS_PER_SECOND, np.array(maps.descriptions)
     with atomic_write(path) as file:
-        np.savez_compressed(file, values=maps.values, seconds=seconds, descriptions=descriptions)
+        np.savez_compressed(
+            file,
+            values=maps.values,
+            seconds=maps.ticks / TICKS_PER_SECOND,
+            descriptions=np.array(maps.descriptions),
+        )
 
 
 class FramePainter:
@@ -311,7 +315,7 @@ class FramePainter:
         self.beyond = self.scale.beyond(maps.values)
         query = request.map.parameters.get("query")
         self.mark = query if isinstance(query, tuple) else None
-        self._geometry: Geometry | None = None
+        self._prepared: PreparedImage | None = None
         self._strip = lru_cache(maxsize=16)(self._draw_strip)
         # The sentences about the scale and the smoothing.
         scale_note, seconds = self.scale.caption(maps.values), request.smoothing_seconds
@@ -341,10 +345,11 @@ class FramePainter:
             frame: its number, counted from 0.
             image: the frame of the clip.
         """
-        if self._geometry is None:
-            # All frames have one size.
-            self._geometry = self.encoder.prepare(image).geometry
-        heatmap, longest = Heatmap(self.maps.token_map(frame), image, self._geometry), max(image.size)
+        # All frames have one size. Where nobody says what a function makes of each, that is the picture.
+        if self._prepared is None or ImageFacts.of(self._prepared.image).is_input:
+            self._prepared = self.encoder.prepare(image)
+            image = self._prepared.image
+        heatmap, longest = Heatmap(self.maps.token_map(frame), image, self._prepared.geometry), max(image.size)
         side = min(max(longest, MIN_PICTURE_SIDE), self.request.longest_side)
         overlay = (heatmap if side == longest else heatmap.resized(side)).overlay(self.style, self.mark)
         if not self.request.caption:
