@@ -59,9 +59,7 @@ def test_one_model_serves_all_pictures_and_one_that_fails_is_a_line(
     from vitviz.cli import checkpoints
 
     loads, read = [], checkpoints.read_source
-    monkeypatch.setattr(
-        checkpoints, "read_source", lambda *given, **options: loads.append(1) or read(*given, **options)
-    )
+    monkeypatch.setattr(checkpoints, "read_source", lambda *given, **more: loads.append(1) or read(*given, **more))
     (broken := tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     output = tmp_path / "maps"
     words = ["rollout", str(photos), str(broken), str(photo), "--checkpoint", str(checkpoint), "-o", str(output)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from tests.support.makers import MakeModel
 from vitviz import VitvizError, save_checkpoint
 from vitviz.cli.command import main
 from vitviz.evaluation.objects import attention_on_objects, outline
+from vitviz.images.callable_preprocessing import CallablePreprocessing
 
 BACKGROUND, OBJECT = (240, 238, 235), (60, 90, 30)
 
@@ -111,3 +113,6 @@ def test_the_command_prints_a_table_and_keeps_every_number(
 def test_too_few_outlines_are_refused(make_model: MakeModel, folder: Path) -> None:
     with pytest.raises(VitvizError, match="1 images show an object against a plain background; expected at least two"):
         attention_on_objects(make_model(), [folder / "0.png", folder / "noise.png"])
+    corner = CallablePreprocessing(lambda image: torch.from_numpy(np.array(image)[:16, :24]).permute(2, 0, 1) / 255)
+    with pytest.raises(VitvizError, match="nobody says what part of the picture its preprocessing shows the model"):
+        attention_on_objects(replace(make_model(), preprocessing=corner), [folder / "0.png", folder / "1.png"])

@@ -14,7 +14,7 @@ from vitviz.analysis.encoder import analyze
 from vitviz.errors.kinds import DataError
 from vitviz.evaluation.counting import count_images
 from vitviz.images.opening import open_image
-from vitviz.visualization.regions import patch_shares
+from vitviz.visualization.regions import region_shares
 from vitviz.weights import Model
 
 # Width of the border in which the background must be plain, as a share of the shorter side.
@@ -115,7 +115,7 @@ def attention_on_objects(
         resolution: as in :func:`vitviz.analyze`.
 
     Raises:
-        ImageError: an image cannot be opened.
+        ImageError: an image cannot be opened, or nobody says what part of it the model sees.
         ConfigError: there is no such resolution.
         DataError: fewer than two photographs have an outline.
     """
@@ -125,9 +125,9 @@ def attention_on_objects(
         mask = outline(open_image(path, str(path)))
         if mask is not None:
             analysis = analyze(path, model, resolution=resolution)
-            layout = analysis.trace.layout
-            geometry = analysis.prepared.geometry.resized(mask.shape[1], mask.shape[0])
-            shares = patch_shares(mask, geometry.box, layout.grid_height, layout.grid_width)
+            layout, prepared = analysis.trace.layout, analysis.prepared
+            grid = layout.grid_height, layout.grid_width
+            shares = region_shares(mask, prepared.image, prepared.geometry, grid)
             # The object may lie outside the crop.
             if shares.any():
                 areas.append(shares.mean())
