@@ -110,7 +110,7 @@ def _parameters(
             value = record.kind.canonical(values[record.name], bounds, record.title)
         except VitvizError as error:
             has_default = not isinstance(record.kind, ClassTarget) or bool(bounds.labels)
-            notes.append(f"{error}.{' The default is shown.' * has_default}")
+            notes.append(f"{error}.{' The default is shown.' * has_default}".replace("?.", "?"))
             continue
         if value != record.default_for(bounds, target):
             parameters[record.name] = value

@@ -145,9 +145,9 @@ function restoreView(pane, key, error) {
   remedies.push(...serverRemedies(newPictures.get(view.picture)));
   if (error.final === undefined) remedies.push(retryOf(() => store.patchView(pane.index, view)));
   const reason = names.length
-    ? `${error.message.split(":")[0]}: its file does not state which of these networks it is, and they compute differently`
-    : error.message.replace(/\.$/, "");
-  notify(`${reason}. The previous view is still shown.`, remedies);
+    ? `${error.message.split(":")[0]}: its file does not state which of these networks it is, and they compute differently.`
+    : reasonOf(error);
+  notify(`${reason} The previous view is still shown.`, remedies);
 }
 
 /**

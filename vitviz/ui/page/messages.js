@@ -7,7 +7,7 @@ import { METHODS } from "./settings.js";
 export function reasonOf(error) {
   if (error.expired) return "The server no longer has this picture's attention, and was asked to compute it again …";
   if (error.stopped) return "Stopped.";
-  return `${error.message.replace(/\.$/, "")}.`;
+  return error.message.replace(/[^.?]$/, "$&.");
 }
 
 /** @type {Record<string, ShownProgress | null>} */

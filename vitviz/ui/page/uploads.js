@@ -104,7 +104,7 @@ export async function likePicture(file) {
 /** @param {any} options */
 export async function openOwn({ files, folder = "", hub, overrides }) {
   notify("");
-  if (!files.length === !hub.trim()) return notify("A checkpoint of your own: choose its file, or write a name.");
+  if (!files.length === !hub.trim()) return notify("A checkpoint of your own: choose its file or write a name, not both.");
   try {
     const uploadedFiles = [];
     for (const file of files) uploadedFiles.push(await backend.upload(file));
