@@ -280,6 +280,7 @@ def test_a_wrong_request_is_one_sentence_before_any_row(model: Model, photos: Pa
         (QueryError, lambda: asked(model, maps=(MapRequest("attention", {"layer": 30}),)), "30"),
         (ConfigError, lambda: asked("vitviz-photos"), "model: 'vitviz-photos' found"),  # type: ignore[arg-type]
         (ConfigError, lambda: asked(model, resolution=7), "7"),
+        (ConfigError, lambda: asked(model, features="tokens"), "features: 'tokens' found; expected a FeatureRequest"),
     ]
     for kind, make, words in wrong:
         with pytest.raises(kind, match=words):
@@ -300,10 +301,7 @@ def test_weights_are_told_apart_by_every_number(make_model: Callable[..., Model]
     [
         ("rollout", MapRequest("rollout")),
         ("rollout:discard_ratio=0.5,query=cls", MapRequest("rollout", {"discard_ratio": 0.5, "query": "cls"})),
-        (
-            "attention:query=3,2,layer=-1,head=max",
-            MapRequest("attention", {"query": (3, 2), "layer": -1, "head": "max"}),
-        ),
+        ("attention:query=3,2,layer=-1,head=0", MapRequest("attention", {"query": (3, 2), "layer": -1, "head": 0})),
         ("relevance:target=tabby, tabby cat", MapRequest("relevance", {"target": "tabby, tabby cat"})),
         ("relevance:target=3", MapRequest("relevance", {"target": "3"})),
     ],

@@ -158,7 +158,7 @@ def check_order(function: str, first: object, second: object) -> None:
         ConfigError: they are, or it is.
     """
     if isinstance(first, Model):
-        name = {"analyze_batch": "images", "film": "source"}.get(function, "image")
+        name = {"analyze_batch": "images", "analyze_loader": "loader", "film": "source"}.get(function, "image")
         order = f"a Model found first, then {describe(second)}"
         raise ConfigError(f"{function}: {order}; expected the {name} first: {function}({name}, model)")
     if isinstance(first, AttentionTrace) or (

@@ -134,8 +134,11 @@ class BatchRequest:
     def __post_init__(self) -> None:
         object.__setattr__(self, "value_range", checked_range(self.value_range))
         config = self.encoder().model.network.config
-        maps = self.maps if isinstance(self.maps, list | tuple) else [self.maps]
-        by_name = {instance("maps", each, MapRequest, EXAMPLE).name: each for each in maps}
+        by_name = {
+            instance("maps", each, MapRequest, EXAMPLE).name: each
+            for each in (self.maps if isinstance(self.maps, list | tuple) else [self.maps])
+        }
+        instance("features", self.features or FeatureRequest(), FeatureRequest, "vitviz.datasets.FeatureRequest()")
         object.__setattr__(self, "maps", tuple(by_name.values()))
         object.__setattr__(self, "probes", tuple(dict.fromkeys(words("probe", self.probes, PROBES))))
         if self.box is not None:

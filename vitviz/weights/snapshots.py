@@ -73,7 +73,7 @@ def open_snapshot(model: Model, step: int) -> Model:
     steps = model.snapshots.steps
     if step not in steps:
         expected = several(list(map(str, steps)), 20)
-        raise CheckpointError(f"{model.name}: no snapshot of training step {step}; expected {expected}")
+        raise CheckpointError(f"{model.name}: no snapshot of training step {step!r}; expected {expected}")
     snapshot = _open(model.snapshots.files[step], model.name)
     ours, theirs = ((each.network.config, each.preprocessing, each.labels) for each in (model, snapshot))
     if ours != theirs:
