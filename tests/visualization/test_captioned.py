@@ -109,8 +109,8 @@ def test_a_part_of_a_sheet_has_the_numbers_of_its_layers_and_heads(coarse_exampl
 
 def test_panels_have_letters_names_and_what_is_not_switched_off() -> None:
     maps = [heatmap(torch.rand(4, 6)), heatmap(torch.rand(4, 6), 60, 90), heatmap(torch.rand(4, 6))]
-    whole = figure_of(maps, marks=[None, (1, 2), None], names=["layer 0", "layer 4", "rollout"], columns=2)
-    assert [texts(part)[:2] for part in whole.subfigs[:3]] == [["a", "layer 0"], ["b", "layer 4"], ["c", "rollout"]]
+    whole = figure_of(maps, marks=[None, (1, 2), None], names=["layer 0", 4, None], columns=2)
+    assert [texts(part)[:2] for part in whole.subfigs[:2]] == [["a", "layer 0"], ["b", "4"]]
     assert [len(part.axes) for part in whole.subfigs] == [2, 2, 2, 0]
     check_apart(whole, [each for part in whole.subfigs for each in (*part.axes, *part.texts)])
     long = figure_of(maps, names=["a name of several words, longer than its picture is wide, " * 4] * 3)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vitviz.errors.arguments import instance, integer, named_arguments
+from vitviz.errors.arguments import boolean, instance, integer, named_arguments
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import describe
 from vitviz.visualization.captioned import captioned
@@ -26,7 +26,7 @@ def figure(
     style: AnyStyle = None,
     *,
     marks: Sequence[tuple[int, int] | None] = (),
-    names: Sequence[str] = (),
+    names: Sequence[object] = (),
     columns: int = 3,
     legend: bool = True,
     caption: bool = True,
@@ -60,11 +60,14 @@ def figure(
     for word, values in (("marks", marks), ("names", names)):
         if len(values) not in (0, len(heatmaps)):
             raise MethodError(f"{word}: {len(values)} for {len(heatmaps)} heatmaps: expected one for each, or none")
-    blank = [None] * len(heatmaps), [""] * len(heatmaps)
-    texts = zip(heatmaps, marks or blank[0], names or blank[1], strict=True)
+    headings = ["" if each is None else str(each) for each in names] or [""] * len(heatmaps)
+    texts = zip(heatmaps, list(marks) or [None] * len(heatmaps), headings, strict=True)
     panels = [heatmap.panel(style, mark, heading) for heatmap, mark, heading in texts]
-    if not caption:
+    if not boolean("caption", caption):
         panels = [replace(panel, caption="") for panel in panels]
     return captioned(
-        panels, integer("columns", columns, 1, MethodError), legend, instance("title", title, str, "'a text'")
+        panels,
+        integer("columns", columns, 1, MethodError),
+        boolean("legend", legend),
+        instance("title", title, str, "'a text'"),
     )
