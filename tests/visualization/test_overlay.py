@@ -119,7 +119,7 @@ def test_colours_are_mixed_with_the_image_by_the_opacity(
 
 def test_a_map_far_wider_than_the_ends_of_its_colours_is_as_exact_as_single_precision() -> None:
     heatmap = heatmap_over([[0.2, 0.5]], noise(100, 2))
-    overlay = array(heatmap.overlay(Style("gray", 1.0, smooth=True, low=0.45, high=0.45)))[0, :, 0]
+    overlay = array(heatmap.overlay(Style("gray", 1.0, smooth=True, low=torch.tensor(0.45), high=0.45)))[0, :, 0]
     assert np.array_equal(overlay, np.where(exact(heatmap, True)[0] > 0.45, 255, 0))
 
 

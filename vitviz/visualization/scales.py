@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vitviz.errors.arguments import number_or_none, two_or_none, word
+from vitviz.errors.arguments import number, number_or_none, two_or_none, word
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import describe
 
@@ -279,13 +279,17 @@ def fit(
         signed: whether zero lies in the middle of the colours.
 
     Raises:
-        MethodError: there is no such scale, the percentiles are out of order, there is no value, or not all are finite.
+        MethodError: there is no such scale, the percentiles are out of order, an end is no number, there is no value,
+            or not all are finite.
     """
     if scale is not None:
         word("scale", scale, SCALES)
     percentiles = percentile_pair("percentiles", percentiles)
-    arrays = [as_array(values).ravel() for values in maps]
-    values = np.concatenate(arrays) if arrays else np.empty(0)
+    low, high = (
+        None if end is None else number(name, end, math.isfinite, "a finite number, or None")
+        for name, end in (("low", low), ("high", high))
+    )
+    values = np.concatenate([np.empty(0), *(as_array(values).ravel() for values in maps)])
     if not values.size or not np.isfinite(values).all():
         raise MethodError("scale: no values, or NaN or infinity among them; expected the numbers of at least one map")
     reference = np.sort(np.abs(values) if signed else values)
