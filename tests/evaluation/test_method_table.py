@@ -33,7 +33,8 @@ def test_images_at_any_depth_are_sampled_reproducibly(folder: Path) -> None:
     assert len(set(find_images(folder, 5))) == 5
     assert find_images(folder, 3, seed=1) == find_images(folder, 3, seed=1)
     assert len({tuple(find_images(folder, 3, seed)) for seed in range(9)}) > 1
-    for place, count, message in ((folder, 6, "5 images in it; expected at least 6"), (folder, 1, "at least 2")):
+    wrong = (folder, 6, "5 images in it; expected at least 6"), (folder, 1, "at least 2"), (folder / "a", 2, "no such")
+    for place, count, message in wrong:
         with pytest.raises(DataError, match=message):
             find_images(place, count)
 

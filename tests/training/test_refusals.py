@@ -20,6 +20,7 @@ from vitviz.training.data import read_image_folder
 
 FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no train": (lambda root: shutil.rmtree(root / "train"), r"no folder train/ in it; expected train/CLASS/IMAGE"),
+    "no folder": (shutil.rmtree, r"no such folder in .*; expected test/"),
     "no test": (lambda root: shutil.rmtree(root / "test"), r"no folder test/ or val/ or validation/ in it"),
     "no class": (lambda root: [shutil.rmtree(root / "test" / name) for name in COLOURS], "test: no class folder in it"),
     "empty class": (

@@ -13,6 +13,7 @@ import torch
 from vitviz.analysis.encoder import analyze
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import MethodName
+from vitviz.errors.arguments import integer
 from vitviz.errors.kinds import DataError, MethodError
 from vitviz.evaluation.counting import count_images
 from vitviz.evaluation.randomization import cascade, method_names, steps
@@ -20,7 +21,7 @@ from vitviz.images.kinds import left_out, picture_files, why_left_out
 from vitviz.metrics.faithfulness import METRIC_NAMES, METRICS, RANDOM, MetricName, faithfulness
 from vitviz.models.probability import why_no_probability
 from vitviz.system.jsonable import jsonable
-from vitviz.system.paths import files_in
+from vitviz.system.paths import files_in, missing
 from vitviz.weights import Model
 
 # 95 % of a normal distribution lies within this many standard deviations.
@@ -72,14 +73,17 @@ def find_images(
         report: receives a sentence on what is no image, or hidden.
 
     Raises:
-        DataError: there are too few.
+        DataError: there is no such folder, or there are too few.
     """
+    count = integer("count", count, 2, DataError)
+    if not folder.is_dir():
+        raise DataError(f"{folder}: {missing(folder, '; expected a folder with pictures', 'folder')}")
     paths, others = picture_files(files_in(folder), folder)
     if sentence := left_out([(path.relative_to(folder).as_posix(), why_left_out(path)) for path in others]):
         report(sentence)
-    if len(paths) < count or count < 2:
-        fewer = f", or count={len(paths)}" * (1 < len(paths) < count)
-        raise DataError(f"{folder}: {len(paths)} images in it; expected at least {max(2, count)}{fewer}")
+    if len(paths) < count:
+        fewer = f", or count={len(paths)}" * (len(paths) > 1)
+        raise DataError(f"{folder}: {len(paths)} images in it; expected at least {count}{fewer}")
     sample = torch.randperm(len(paths), generator=torch.Generator().manual_seed(seed))[:count]
     return [paths[index] for index in sorted(sample.tolist())]
 

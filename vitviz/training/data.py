@@ -21,7 +21,7 @@ from vitviz.images.kinds import is_hidden, left_out, picture_files, why_left_out
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.progress import progress_bar
-from vitviz.system.paths import files_in
+from vitviz.system.paths import files_in, missing
 from vitviz.training.augment import mix_batch, views
 from vitviz.training.config import TrainingConfig
 
@@ -90,7 +90,8 @@ def read_image_folder(
     root = next((folder / name for name in SPLITS[split] if (folder / name).is_dir()), None)
     if root is None:
         folders = " or ".join(f"{name}/" for name in SPLITS[split])
-        raise DataError(f"{folder}: no folder {folders} in it; expected {folders}CLASS/IMAGE for every class")
+        found = f"no folder {folders} in it" if folder.is_dir() else missing(folder, kind="folder")
+        raise DataError(f"{folder}: {found}; expected {folders}CLASS/IMAGE for every class")
     found = set(files_in(root))
     pictures, others = picture_files(found, root)
     # A folder that is found itself, such as a link to one above, is not searched.
