@@ -90,8 +90,8 @@ def read_image_folder(
     root = next((folder / name for name in SPLITS[split] if (folder / name).is_dir()), None)
     if root is None:
         folders = " or ".join(f"{name}/" for name in SPLITS[split])
-        found = f"no folder {folders} in it" if folder.is_dir() else missing(folder, kind="folder")
-        raise DataError(f"{folder}: {found}; expected {folders}CLASS/IMAGE for every class")
+        problem = f"no folder {folders} in it" if folder.is_dir() else missing(folder, kind="folder")
+        raise DataError(f"{folder}: {problem}; expected {folders}CLASS/IMAGE for every class")
     found = set(files_in(root))
     pictures, others = picture_files(found, root)
     # A folder that is found itself, such as a link to one above, is not searched.
