@@ -77,6 +77,8 @@ def test_film_hands_all_that_it_is_told_to_the_video(
     assert options == {**run, "numbers": tmp_path / "maps.npz"}
     with pytest.raises(vitviz.ConfigError, match=r"expected the source first: film\(source, model\)"):
         vitviz.film(model, str(clip), "maps.mp4")  # type: ignore[arg-type]
+    with pytest.raises(vitviz.ConfigError, match="b'0101' found; expected the path of a file or folder"):
+        vitviz.film(b"0101", model, "maps.mp4")  # type: ignore[arg-type]
 
 
 def test_frames_are_drawn_on_one_scale_at_their_own_times(model: Model, tmp_path: Path) -> None:

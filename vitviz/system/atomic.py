@@ -68,14 +68,14 @@ def put(finished: Path, path: Path) -> None:
         OSError: the path cannot be written.
     """
     real = Path(os.path.realpath(path))
-    if not _is_plain(path, real):
+    if _is_plain(path, real):
+        # Some file systems keep no modes.
+        with suppress(OSError):
+            finished.chmod(stat.S_IMODE(real.stat().st_mode))
+        os.replace(finished, real)
+    else:
         with finished.open("rb") as source, path.open("wb") as target:
             shutil.copyfileobj(source, target)
-        return
-    # Some file systems keep no modes.
-    with suppress(OSError):
-        finished.chmod(stat.S_IMODE(real.stat().st_mode))
-    os.replace(finished, real)
 
 
 def _is_plain(path: Path, real: Path) -> bool:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from vitviz.errors.messages import did_you_mean, legible, quote
+from vitviz.errors.kinds import ConfigError
+from vitviz.errors.messages import describe, did_you_mean, legible, quote
 
 # Files of a folder that are compared with the name of one that is missing.
 MAX_COMPARED = 10_000
@@ -20,7 +21,13 @@ SIMILARITY = 0.8
 
 
 def user_path(path: str | os.PathLike[str]) -> Path:
-    """A path, with ``~`` for the home folder."""
+    """A path, with ``~`` for the home folder.
+
+    Raises:
+        ConfigError: it is no path.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise ConfigError(f"{describe(path)} found; expected the path of a file or folder")
     return Path(os.path.expanduser(path))
 
 
