@@ -61,9 +61,8 @@ def run(
                 layer,
                 of=of,
                 foreground=foreground,
-                fit=settings["fit"],
-                resolution=settings["resolution"],
                 report=report,
+                **{name: settings[name] for name in ("fit", "resolution", "color_profile", "max_bytes")},
                 **look,
             )
     else:

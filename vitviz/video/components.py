@@ -8,8 +8,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from vitviz.analysis.encoder import Encoder
+from vitviz.analysis.encoder import MAX_BYTES, Encoder
 from vitviz.features import Kind, components
+from vitviz.images.colours import ColorProfile
 from vitviz.images.preprocessing import Fit
 from vitviz.progress import Progress
 from vitviz.video.clips import open_video
@@ -35,13 +36,15 @@ def film_components(
     smooth: bool = True,
     fit: Fit | None = None,
     resolution: int | None = None,
+    color_profile: ColorProfile | None = None,
+    max_bytes: int = MAX_BYTES,
     report: Callable[[Progress], None] | None = None,
 ) -> str:
     """Write a video of a clip whose frames have the colours of one basis, with the clip's sound.
 
     Args:
         source: the clip, of a kind that :func:`vitviz.video.clips.open_video` opens.
-        model, fit, resolution: as :func:`vitviz.analyze` takes them.
+        model, fit, resolution, color_profile, max_bytes: as :func:`vitviz.analyze` takes them.
         output: path of the video, ``.mp4`` or ``.mkv``; an existing file is overwritten.
         layer, of, foreground: as :func:`vitviz.components` takes them, for evenly spaced frames.
         opacity, smooth: as :meth:`vitviz.features.ColourMap.overlay` takes them.
@@ -55,9 +58,9 @@ def film_components(
         ConfigError: av is missing, or the output cannot be written or is the clip itself.
         MethodError, QueryError, LimitError: as :func:`vitviz.components`.
     """
-    container, encoder = container_of(output), Encoder(model, fit, resolution)
+    container, encoder = container_of(output), Encoder(model, fit, resolution, max_bytes=max_bytes)
     check_place(output, source)
-    opened = partial(open_video, source, color_profile=model.preprocessing.color_profile)
+    opened = partial(open_video, source, color_profile=color_profile or model.preprocessing.color_profile)
     frames, step = list[Image.Image](), 1
     with opened() as clip:
         for number, frame in enumerate(iter(clip.read, None)):
