@@ -341,9 +341,7 @@ def test_the_command_says_what_it_did(
     ]
     assert main(command) == 1
     said = capsys.readouterr().out
-    assert f"{COUNT - 1} pictures analysed, " in said and re.search(
-        r", 32 at once; the model waited \d+% of the time", said
-    )
+    assert f"{COUNT - 1} pictures analysed, " in said and re.search(r", 32 at once; the model waited \d+% of", said)
     assert "; 1 could not be analysed\n" in said and "\n  04.png: " in said
     # Run again, it says again what is missing.
     assert main([*command, "--pictures"]) == 1
@@ -357,6 +355,8 @@ def test_the_command_says_what_it_did(
     assert said.startswith("1 picture analysed") and f"{COUNT - 1} there before\n" in said and "04.png" not in said
     assert main(["batch", str(tmp_path / "absent"), str(tmp_path / "out")]) == 2
     assert "no such file or folder" in capsys.readouterr().err
+    assert main(["batch", str(photos), str(tmp_path / "out"), "--pictures"]) == 2
+    assert "--pictures: overlays of maps, of which none is given" in capsys.readouterr().err
     assert isinstance(run_batch(BatchRequest(model), [], tmp_path / "none"), Summary)
 
 

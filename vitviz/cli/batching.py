@@ -27,6 +27,7 @@ from vitviz.datasets.batch import LOCAL, RAY
 from vitviz.datasets.gallery import EXPLORERS, GALLERY_PROBES, write_gallery
 from vitviz.datasets.rows import PictureResult
 from vitviz.datasets.writers import PathMaker
+from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import quote, several
 from vitviz.features import Kind
 from vitviz.images.colours import ColorProfile
@@ -65,6 +66,8 @@ def run(
     **load_options: Any,
 ) -> int:
     """Run the batch; the exit status says whether some pictures failed."""
+    if pictures and not maps:
+        raise ConfigError("--pictures: overlays of maps, of which none is given; expected --map, such as --map rollout")
     # With Ray, the device is that of the workers; this machine may not have it.
     cluster = Cluster(ray_address, actors, actor_cpus, device if engine == RAY else Cluster.device)
     local_device = Cluster.device if engine == RAY else device
@@ -85,9 +88,11 @@ def run(
         box,
         features,
     )
-    writers = [overlays(Style())] * pictures + [NUMBERS] * numbers
-    if explorers:
-        writers.append(_explorers(load_options["checkpoint"], fit, resolution))
+    writers = [
+        *[overlays(Style())] * pictures,
+        *[NUMBERS] * numbers,
+        *([_explorers(load_options["checkpoint"], fit, resolution)] if explorers else []),
+    ]
     with reporting(desc="Pictures", unit=" pictures") as report:
         summary = run_batch(
             request,
