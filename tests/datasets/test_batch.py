@@ -303,7 +303,7 @@ def test_weights_are_told_apart_by_every_number(make_model: Callable[..., Model]
         ("rollout:discard_ratio=0.5,query=cls", MapRequest("rollout", {"discard_ratio": 0.5, "query": "cls"})),
         ("attention:query=3,2,layer=-1,head=0", MapRequest("attention", {"query": (3, 2), "layer": -1, "head": 0})),
         ("relevance:target=tabby, tabby cat", MapRequest("relevance", {"target": "tabby, tabby cat"})),
-        ("relevance:target=3", MapRequest("relevance", {"target": "3"})),
+        ("occlusion:target=3,signed=True", MapRequest("occlusion", {"target": "3", "signed": True})),
     ],
 )
 def test_a_map_is_written_in_one_word(text: str, expected: MapRequest) -> None:
@@ -318,6 +318,7 @@ def test_a_map_is_written_in_one_word(text: str, expected: MapRequest) -> None:
         ("rollout:max", "'max' found; expected NAME=VALUE"),
         ("rollout:head_fusion=sum", "head_fusion 'sum': expected 'mean', 'max' or 'min'"),
         ("rollout:discard_ratio=much", "discard_ratio = 'much': expected"),
+        ("occlusion:signed=yes", "signed = 'yes': expected true or false"),
     ],
 )
 def test_a_wrong_map_is_one_sentence(text: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -153,13 +153,15 @@ def _assignment(method: str, command: Command, text: str) -> tuple[str, Any]:
     if name not in command.parameters:
         raise MethodError(no_parameter(method, name, command.parameters))
     settings = command.settings(name)
+    is_switch = "action" in settings
     try:
-        read = (
-            {"true": True, "false": False}.__getitem__ if "action" in settings else TYPES[settings.get("type", "str")]
+        typed = (
+            {"true": True, "false": False}[value.casefold()] if is_switch else TYPES[settings.get("type", "str")](value)
         )
-        typed = read(value)
     except (KeyError, ValueError, argparse.ArgumentTypeError):
-        raise MethodError(f"{name} = {value!r}: expected {settings['help']}") from None
+        raise MethodError(
+            f"{name} = {value!r}: expected {'true or false' if is_switch else settings['help']}"
+        ) from None
     return name, word(name, typed, settings["choices"]) if "choices" in settings else typed
 
 
