@@ -159,7 +159,7 @@ def test_what_a_cluster_lacks_is_one_sentence(
     request, items = BatchRequest(model), list(read_items(str(photos)))
     for wrong, words in (
         (Cluster(device="cuda"), "2 cores and 0 GPUs in the cluster: expected 1 cores and a GPU for each"),
-        (Cluster(cpus=3), "2 cores and 0 GPUs in the cluster: expected 3 cores for each worker"),
+        (Cluster(cpus=2), "2 cores and 0 GPUs in the cluster: expected 2 cores for each worker, and 1 for"),
     ):
         with pytest.raises(ConfigError, match=words):
             run(request, items, tmp_path / "out", engine="ray", cluster=wrong)

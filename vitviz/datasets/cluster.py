@@ -163,8 +163,7 @@ def analyze_dataset(
     instance("request", request, BatchRequest, "vitviz.datasets.BatchRequest(…)")
     settings = BatchSettings(request, Path(), batch_size, workers=workers)
     cluster = cluster or Cluster()
-    # The tasks that read and write the data set need a core: without a spare one they would wait for ever.
-    actors = _actors(ray, cluster, spare=1)
+    actors = _actors(ray, cluster)
     columns = schema(request, blank_result(request), request.to_json())
     pictures: Any = dataset.select_columns(list(dict.fromkeys((key, column))))
     to_items = partial(_column_items, key=key, column=column)
@@ -199,27 +198,28 @@ def _connect(ray: Any, cluster: Cluster) -> None:
         raise ConfigError(f"address {cluster.address!r}: no Ray cluster there ({sentence})") from None
 
 
-def _actors(ray: Any, cluster: Cluster, spare: int = 0) -> int:
+def _actors(ray: Any, cluster: Cluster) -> int:
     """How many workers hold the model.
+
+    The tasks that read, divide and write the data need a core: without a spare one they would wait for ever.
 
     Args:
         ray: the package, connected to a cluster.
         cluster: the requested resources.
-        spare: cores that other tasks of the same run need.
 
     Raises:
-        ConfigError: the cluster has no room for one worker, or no spare cores beside the requested workers.
+        ConfigError: the cluster has no room for one worker, or no spare core beside the requested workers.
     """
     resources = ray.cluster_resources()
     cores, gpus = int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
-    room = (cores - spare) // cluster.cpus
-    if cluster.actors is not None and (not spare or cluster.actors <= room):
+    room = (cores - 1) // cluster.cpus
+    if cluster.actors is not None and cluster.actors <= room:
         return cluster.actors
     room = min(room, gpus) if cluster.gpus else room
     if cluster.actors is not None or room < 1:
         demand = f"{cluster.cpus} cores" + " and a GPU" * cluster.gpus
-        others = f", and {spare} for reading and writing" * bool(spare)
-        raise ConfigError(f"{cores} cores and {gpus} GPUs in the cluster: expected {demand} for each worker{others}")
+        found = f"{cores} cores and {gpus} GPUs in the cluster"
+        raise ConfigError(f"{found}: expected {demand} for each worker, and 1 for reading and writing")
     return room
 
 
