@@ -24,6 +24,7 @@ pytestmark = pytest.mark.slow
 TWO_METRICS: tuple[MetricName, ...] = ("deletion", "negative")
 # The model has a CLS token and no attention pooling.
 SERVING = [name for name in METHODS if name != "pooling_attention"]
+PARAMETERS: dict[str, dict[str, Any]] = {"rollout": {"head_fusion": "max"}, "occlusion": {"signed": True}}
 
 
 @pytest.fixture(scope="module")
@@ -41,18 +42,17 @@ def analysis() -> Analysis:
 def comparison(analysis: Analysis) -> Comparison:
     # One map is there already; of the shuffled weights, it is still to be made.
     maps = {"attention": analysis.attention(head="max")}
-    return compare(analysis, {"rollout": {"head_fusion": "max"}}, "horse", TWO_METRICS, seed=3, maps=maps)
+    return compare(analysis, PARAMETERS, "horse", TWO_METRICS, seed=3, maps=maps)
 
 
 def test_every_map_is_its_own_as_shares_of_its_sum(analysis: Analysis, comparison: Comparison) -> None:
-    horse = analysis.model.labels.index("horse")
     assert [each.method for each in comparison.maps] == SERVING
-    assert (comparison.target, comparison.target_name) == (horse, "class horse")
+    assert (comparison.target, comparison.target_name) == (analysis.model.labels.index("horse"), "class horse")
     for each in comparison.maps:
         options = {"target": "horse"} if METHODS[each.method].class_specific else {}
-        options |= {"rollout": {"head_fusion": "max"}, "attention": {"head": "max"}}.get(each.method, {})
+        options |= {**PARAMETERS, "attention": {"head": "max"}}.get(each.method, {})
         values = analysis.map(each.method, **options).values
-        torch.testing.assert_close(each.heatmap.values, values / values.sum())
+        torch.testing.assert_close(each.heatmap.values, values / values.relu().sum())
         assert float(each.heatmap.values.max()) <= comparison.highest <= 1
     assert comparison.highest == max(float(each.heatmap.values.max()) for each in comparison.maps)
 
@@ -109,7 +109,7 @@ def test_it_says_what_is_left_when_the_weights_are_shuffled(analysis: Analysis, 
     shuffled = randomized_analysis(analysis, seed=3)
     for each in comparison.maps:
         options = {"target": "horse"} if METHODS[each.method].class_specific else {}
-        options |= {"head_fusion": "max"} if each.method == "rollout" else {}
+        options |= PARAMETERS.get(each.method, {})
         left = rank_correlation(each.heatmap.values, shuffled.map(each.method, **options).values)
         assert each.randomization_correlation == pytest.approx(left, nan_ok=True)
 

@@ -30,7 +30,8 @@ class MethodResult:
 
     Args:
         method: its name in :data:`vitviz.METHODS`.
-        heatmap: each patch's share of the map, in [0, 1], which makes methods comparable.
+        heatmap: each patch's share of the map, in [0, 1], which makes methods comparable; of a signed one, of its
+            values above zero.
         areas: area under the curve by metric in :data:`vitviz.metrics.faithfulness.METRICS`: in [0, 1] for a class,
             unbounded for another target.
         randomization_correlation: rank correlation with the same map of the model with all its weights shuffled, in
@@ -176,8 +177,9 @@ def compare(
 
 
 def _shares(heatmap: Heatmap) -> Heatmap:
-    """A non-negative map, divided by its sum; an all-zero map stays zero."""
+    """A map, divided by the sum of its values above zero; one without such values stays the same."""
     token_map = heatmap.token_map
-    total = float(token_map.values.sum())
+    total = float(token_map.values.relu().sum())
     shares = token_map.values / total if total > 0 else token_map.values
-    return replace(heatmap, token_map=replace(token_map, values=shares, prefix={}, quantity=SHARE, domain=(0.0, 1.0)))
+    domain = (-math.inf if token_map.signed else 0.0, 1.0)
+    return replace(heatmap, token_map=replace(token_map, values=shares, prefix={}, quantity=SHARE, domain=domain))
