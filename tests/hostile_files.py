@@ -72,7 +72,7 @@ from tests.support.hostile_pieces import (
     webp_with,
 )
 from tests.support.image_files import animated_webp, bmp, chunk, encoded, gif, jpeg, riff
-from vitviz.images.kinds import EXPECTED
+from vitviz.images.file_kinds import EXPECTED
 
 # The expected outcome of a file.
 

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from tests.driver import opened_page, running_app, running_browser, settle
 from tests.support.example import ROOT
-from vitviz.ui.explorer.app import PREVIEW
+from vitviz.ui.explorer.app_page import PREVIEW
 from vitviz.ui.explorer.assets import FOLDER
 
 OUTPUT = ROOT / "assets" / "screenshot.png"

@@ -32,7 +32,7 @@ from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import choices, describe, several
 from vitviz.evaluation.head_table import measure_heads
 from vitviz.images.sources import ImageSource, check_several
-from vitviz.models.watched.state import device_of
+from vitviz.models.watched.module_state import device_of
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import load
 from vitviz.weights.modules.unwrap import unwrap

@@ -16,7 +16,7 @@ from PIL import Image
 from benchmarks.gpu.card import Card
 from benchmarks.networks import quiet
 from vitviz import VisionTransformer
-from vitviz.training.config import TrainingConfig
+from vitviz.training.presets import TrainingConfig
 
 TITLE = "Training, pictures a second"
 CLASSES, EPOCHS = 4, (1, 9)

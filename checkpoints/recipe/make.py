@@ -39,7 +39,7 @@ from torch import nn
 from tqdm import tqdm
 
 import vitviz
-from vitviz.images.kinds import picture_files
+from vitviz.images.file_kinds import picture_files
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.images.resizing import coarsen
 from vitviz.models.layers import EncoderLayer
@@ -47,10 +47,10 @@ from vitviz.models.positions import resize_positions
 from vitviz.models.vit import VisionTransformer
 from vitviz.training.augment import jitter_colours, resample
 from vitviz.training.calibrate import calibrate
-from vitviz.training.config import TrainingConfig
 from vitviz.training.data import LabelledImages, read_image_folder, read_pictures
 from vitviz.training.evaluate import accuracy_of, has_bfloat16, logits_of
 from vitviz.training.loop import average_into
+from vitviz.training.presets import TrainingConfig
 from vitviz.weights.model import Model
 from vitviz.weights.native import save_checkpoint
 from vitviz.weights.own_network import as_own

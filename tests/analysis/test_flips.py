@@ -118,8 +118,7 @@ def test_random_orders_are_searched_in_the_same_way(make_model: MakeModel) -> No
 
 def test_a_map_can_be_the_order(make_model: MakeModel) -> None:
     analysis = analyze(photo(), make_model())
-    flip = analysis.flip(order=analysis.rollout(), random_orders=0)
-    assert flip.before == analysis.predictions(1)[0]
+    assert analysis.flip(order=analysis.rollout(), random_orders=0).before == analysis.predictions(1)[0]
 
 
 @pytest.mark.parametrize("changes", [*KINDS[:4], {"cls_token": False, "pooling": "attention"}], ids=str)

@@ -13,7 +13,7 @@ import vitviz
 from tests.language.families import make
 from tests.reference_packages import transformers as hf
 from tests.support.example import ROOT
-from vitviz.cli import asking
+from vitviz.cli import answering
 from vitviz.cli.command import main
 from vitviz.visualization import panels
 
@@ -57,7 +57,7 @@ def test_the_command_draws_a_panel_for_each_word_of_the_answer(
 def test_all_words_are_in_json_and_the_picture_says_how_many_it_shows(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "MAX_PANELS", 2)
+    monkeypatch.setattr(answering, "MAX_PANELS", 2)
     titles = list[str]()
 
     def figure(maps: Any, style: Any, *, names: Any, title: str) -> Any:
@@ -68,7 +68,7 @@ def test_all_words_are_in_json_and_the_picture_says_how_many_it_shows(
         assert len({each.scale(style) for each in maps}) == 1
         return panels.figure(maps, style, names=names, title=title)
 
-    monkeypatch.setattr(asking, "figure", figure)
+    monkeypatch.setattr(answering, "figure", figure)
     options = ["--model", str(folder), "--text", "a cat is", "--device", "cpu", "--json"]
     assert main([*ASK, *options, "-o", str(tmp_path / "words.png")]) == 0
     output = capsys.readouterr()

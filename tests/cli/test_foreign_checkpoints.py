@@ -14,8 +14,8 @@ from tests.support.package_checkpoints import write
 from tests.support.reading import read_any as read
 from vitviz.cli.command import main
 from vitviz.weights import BUNDLED
+from vitviz.weights.checkpoint_sources import read_source
 from vitviz.weights.overrides import Stated
-from vitviz.weights.sources import read_source
 
 # Checkpoints of others.
 

@@ -18,8 +18,8 @@ from vitviz.cli.command import main
 from vitviz.cli.parsing import parse
 from vitviz.models.targets import TargetChoice
 from vitviz.ui.explorer.saved_page import whole_page
+from vitviz.weights.checkpoint_sources import read_source
 from vitviz.weights.overrides import Stated
-from vitviz.weights.sources import read_source
 
 pytestmark = pytest.mark.slow
 

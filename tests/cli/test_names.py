@@ -16,7 +16,7 @@ from tests.hub_server import HubServer
 from tests.support.commands import Capture, write_timm
 from vitviz import analyze, load
 from vitviz.cli.command import main
-from vitviz.cli.output import STREAMS, bar
+from vitviz.cli.printing import STREAMS, bar
 from vitviz.weights import BUNDLED, ZOO, NamedModel
 
 # Names.
@@ -28,8 +28,7 @@ def test_models_lists_every_name_under_its_family(monkeypatch: pytest.MonkeyPatc
     assert main(["models"]) == 0
     shown = capsys.readouterr()
     assert shown.err == ""
-    lines = shown.out.splitlines()
-    assert all(len(line) <= 100 and line == line.rstrip() for line in lines)
+    assert all(len(line) <= 100 and line == line.rstrip() for line in shown.out.splitlines())
     sections = {text.partition("\n")[0]: text for text in re.split(r"(?m)^(?=\S)", shown.out) if text.strip()}
     assert list(sections) == [*dict.fromkeys(model.family for model in ZOO.values()), "Bundled"]
     for name, model in ZOO.items():

@@ -15,8 +15,8 @@ from tests.support.commands import Capture
 from vitviz import analyze, load
 from vitviz.cli.command import main
 from vitviz.cli.grammar import stored
-from vitviz.cli.output import STREAMS, print_json, spelled
-from vitviz.cli.pictures import find_pictures
+from vitviz.cli.picture_files import find_pictures
+from vitviz.cli.printing import STREAMS, print_json, spelled
 from vitviz.evaluation.probes import probe
 
 

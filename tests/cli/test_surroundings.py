@@ -13,8 +13,8 @@ import pytest
 
 from tests.support.example import EXAMPLE, ROOT
 from vitviz.cli.command import main
-from vitviz.cli.output import open_streams
-from vitviz.cli.pictures import find_picture
+from vitviz.cli.picture_files import find_picture
+from vitviz.cli.printing import open_streams
 
 
 @pytest.mark.parametrize(

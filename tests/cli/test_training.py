@@ -15,9 +15,9 @@ from tests.support.commands import Capture, summary, write_images
 from vitviz import analyze, load
 from vitviz.cli.command import main
 from vitviz.training import loop
-from vitviz.training.config import PRESETS, TrainingConfig
 from vitviz.training.data import read_image_folder
 from vitviz.training.evaluate import evaluate
+from vitviz.training.presets import PRESETS, TrainingConfig
 from vitviz.weights import save_checkpoint
 
 # Evaluation and training.

@@ -102,8 +102,7 @@ def test_a_batch_that_is_too_large_is_divided(model: Model, pictures: list[Image
 def test_rows_are_those_of_a_batch(model: Model, pictures: list[Image.Image]) -> None:
     request = BatchRequest(model, (MapRequest("rollout"),), ("token_norms",))
     ((_, analyses),) = analyze_loader([pictures], model)
-    rows = rows_of(analyses, request)
-    assert [row["path"] for row in rows] == [str(number) for number in range(COUNT)]
+    assert [row["path"] for row in rows_of(analyses, request)] == [str(number) for number in range(COUNT)]
     for row, analysis in zip(rows_of(analyses, request, list("abcde")), analyses, strict=True):
         np.testing.assert_allclose(row["rollout"], analysis.rollout().numpy().ravel(), atol=1e-6)
         assert (row["width"], row["height"], row["sha256"]) == (30, 20, None) and row["path"] in "abcde"

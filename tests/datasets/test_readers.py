@@ -20,7 +20,7 @@ from PIL import Image
 
 from vitviz import DataError, open_image
 from vitviz.datasets import Item, read_items
-from vitviz.images.kinds import HIDDEN, NO_PICTURE, left_out, picture_files, why_left_out
+from vitviz.images.file_kinds import HIDDEN, NO_PICTURE, left_out, picture_files, why_left_out
 
 NAMES = ("a.png", "b b.png", "inside/c.png", "é.png")
 

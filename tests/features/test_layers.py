@@ -17,7 +17,7 @@ from tests.support.plain import plain
 from tests.support.probes import analysis_of
 from vitviz import ConfigError, Model, analyze
 from vitviz.features import LayerScores, layer_scores
-from vitviz.features import layers as module
+from vitviz.features import layer_choice as module
 
 
 def test_the_layer_of_the_bundled_model_finds_places_again(bundled: Model) -> None:

@@ -15,9 +15,9 @@ import vitviz
 from tests.support.image_files import encoded, oriented_file, quadrants, tiff
 from vitviz import Model
 from vitviz.errors.kinds import ImageError
-from vitviz.images import decoding, kinds, opening
+from vitviz.images import decoding, file_kinds, opening
+from vitviz.images.file_kinds import HIDDEN, picture_files, why_left_out
 from vitviz.images.image_facts import ImageFacts
-from vitviz.images.kinds import HIDDEN, picture_files, why_left_out
 from vitviz.images.opening import open_image
 from vitviz.system.paths import files_in
 
@@ -211,7 +211,7 @@ def test_a_large_jpeg_is_reduced_and_keeps_its_coordinates(bundled: Model, monke
     upright = np.asarray(quadrants(150).resize((602, 400)))
     data = oriented_file(upright, 6, "JPEG", quality=95)
     whole = vitviz.analyze(data, bundled)
-    for module in (kinds, decoding, opening):
+    for module in (file_kinds, decoding, opening):
         monkeypatch.setattr(module, "MAX_PIXELS", 602 * 400 // 9)
     reduced = vitviz.analyze(data, bundled)
     image, geometry = reduced.prepared.image, reduced.prepared.geometry

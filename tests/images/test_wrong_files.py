@@ -30,8 +30,8 @@ from tests.support.image_files import (
 )
 from vitviz.errors.kinds import ImageError
 from vitviz.images import opening
+from vitviz.images.file_kinds import AVIF, MAX_PIXELS
 from vitviz.images.image_facts import ImageFacts
-from vitviz.images.kinds import AVIF, MAX_PIXELS
 from vitviz.images.opening import UnopenedImage, open_image
 
 # Bombs.

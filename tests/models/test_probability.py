@@ -38,8 +38,7 @@ def test_every_number_about_a_class_is_that_of_the_model(make_model: MakeModel, 
     assert found == {LABELS[index]: pytest.approx(float(value), abs=1e-6) for index, value in enumerate(expected)}
     whole = pytest.approx(float(expected[2]), abs=1e-6)
     assert float(analysis.switched_off(target=2)) == whole
-    effects = analysis.head_effects(2)
-    assert effects.whole == whole
+    assert analysis.head_effects(2).whole == whole
     curve = analysis.faithfulness({"rollout": analysis.rollout()}, 2, metrics=["deletion"])["deletion"]["rollout"]
     assert float(curve.scores[0]) == whole
     lens = probe(analysis, "logit_lens").measurements
@@ -54,8 +53,7 @@ def test_a_regression_has_scores_and_no_probabilities(make_model: MakeModel) -> 
     with pytest.raises(MethodError, match="small is a regression, whose outputs are no probabilities"):
         analysis.predictions()
     assert "%" not in repr(analysis) and "<table" not in analysis._repr_html_()
-    effects = analysis.head_effects(1)
-    assert effects.whole == pytest.approx(float(analysis.logits[1]), abs=1e-6)
+    assert analysis.head_effects(1).whole == pytest.approx(float(analysis.logits[1]), abs=1e-6)
     assert float(analysis.switched_off(target=1)) == pytest.approx(float(analysis.logits[1]), abs=1e-6)
     target = int(analysis.logits.argmax())
     curve = analysis.faithfulness({"rollout": analysis.rollout()}, target, metrics=["deletion"])["deletion"]["rollout"]

@@ -13,7 +13,7 @@ from torch import nn
 from tests.parity.package_answers import Answer
 from tests.support.reading import read_any
 from vitviz.models.network import Network
-from vitviz.models.watched.network import WatchedNetwork
+from vitviz.models.watched.watched_network import WatchedNetwork
 from vitviz.weights.read import Reading
 
 Size = tuple[int, int]

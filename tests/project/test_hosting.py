@@ -29,7 +29,7 @@ from vitviz.errors.kinds import LimitError
 from vitviz.system.machine import has_room
 from vitviz.ui import hosting
 from vitviz.ui.hosting import limit_memory, limit_threads, processors, set_up_process
-from vitviz.ui.server import files
+from vitviz.ui.server import visitor_files
 
 pytestmark = pytest.mark.process
 
@@ -180,9 +180,9 @@ def test_a_second_interrupt_ends_the_process(tmp_path: Path) -> None:
 
 def hold(parent: Path, folders: Connection) -> None:
     """A process with a folder, which is killed."""
-    folder = files.own_folder(parent)
-    (folder / files.FILES / "some").mkdir()
-    (folder / files.FILES / "some" / "upload.png").write_bytes(b"somebody's")
+    folder = visitor_files.own_folder(parent)
+    (folder / visitor_files.FILES / "some").mkdir()
+    (folder / visitor_files.FILES / "some" / "upload.png").write_bytes(b"somebody's")
     folders.send(folder)
     time.sleep(HANG_SECONDS)
 
@@ -195,10 +195,10 @@ def test_a_start_deletes_what_the_dead_have_left_and_nothing_of_the_living(tmp_p
     held = [receiver.recv() for _ in processes]
     processes[0].kill()
     processes[0].join()
-    own = files.own_folder(tmp_path)
+    own = visitor_files.own_folder(tmp_path)
     alive = [folder for folder in held if folder.exists()]
     assert sorted(tmp_path.iterdir()) == sorted([own, *alive]) and own.stat().st_mode & 0o077 == 0
-    assert [(folder / files.FILES / "some" / "upload.png").exists() for folder in alive] == [True]
+    assert [(folder / visitor_files.FILES / "some" / "upload.png").exists() for folder in alive] == [True]
     processes[1].kill()
     processes[1].join()
 
@@ -210,12 +210,12 @@ def test_a_file_system_without_locks_is_used_and_nothing_deleted(
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    first, second = files.own_folder(tmp_path), files.own_folder(tmp_path)
-    assert first != second and all((folder / files.FILES).is_dir() for folder in (first, second))
+    first, second = visitor_files.own_folder(tmp_path), visitor_files.own_folder(tmp_path)
+    assert first != second and all((folder / visitor_files.FILES).is_dir() for folder in (first, second))
 
 
 def test_many_files_do_not_delay_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, popen = files.own_folder(tmp_path), subprocess.Popen
+    folder, popen = visitor_files.own_folder(tmp_path), subprocess.Popen
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*command: Any, **options: Any) -> subprocess.Popen[bytes]:
@@ -224,11 +224,11 @@ def test_many_files_do_not_delay_the_end(tmp_path: Path, monkeypatch: pytest.Mon
 
     os.mkfifo(tmp_path / "go")
     # It deletes once it is let.
-    monkeypatch.setattr(files, "DELETE", ("sh", "-c", f'read line < {tmp_path}/go; rm -rf -- "$@"', "sh"))
+    monkeypatch.setattr(visitor_files, "DELETE", ("sh", "-c", f'read line < {tmp_path}/go; rm -rf -- "$@"', "sh"))
     # short: nothing has to happen meanwhile.
-    monkeypatch.setattr(files, "DELETE_SECONDS", 0.01)
+    monkeypatch.setattr(visitor_files, "DELETE_SECONDS", 0.01)
     monkeypatch.setattr(subprocess, "Popen", start)
-    files.discard(folder)
+    visitor_files.discard(folder)
     assert started[0].poll() is None and folder.exists()
     (tmp_path / "go").write_text("\n")
     assert started[0].wait(60) == 0 and not folder.exists()

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from tests.support.sources import parsed
 from vitviz.errors.extras import REQUIREMENTS, needs, optional
 
 MODULES = sorted((ROOT / "vitviz").rglob("*.py"))
+PARTICIPLES = {"told", "said", "seen", "asked", "kept", "shown", "wanted", "linked", "passed", "mixed"}
 
 
 # Names.
@@ -112,7 +114,7 @@ ABSENT = ("tqdm", "tensorboard")
 UNUSED = (
     *("callbacks", "cli", "training", "ui.app", "ui.server", "worker"),
     *("weights.conversion", "weights.families", "weights.formats.files", "weights.hub", "weights.metadata.beside"),
-    *("weights.modules", "weights.sources", "weights.packages", "weights.read", "weights.text_tower"),
+    *("weights.modules", "weights.checkpoint_sources", "weights.packages", "weights.read", "weights.text_tower"),
 )
 # Rooms that are imported on first use.
 LAZY = ("callbacks", "cli", "evaluation", "training", "ui", "worker")
@@ -246,7 +248,7 @@ EXTRAS = {
     "batch": ({"pyarrow"}, "datasets/arrow.py"),
     "captum": ({"captum"}, "attribution/pixels.py"),
     "heif": ({"pillow_heif"}, "images/decoding.py"),
-    "hub": ({"datasets"}, "datasets/hub.py"),
+    "hub": ({"datasets"}, "datasets/hub_data.py"),
     "notebook": ({"anywidget"}, "ui/explorer/selection.py"),
     "ray": ({"ray"}, "datasets/cluster.py"),
     "open_clip": ({"open_clip"}, "weights"),
@@ -254,8 +256,8 @@ EXTRAS = {
     "timm": ({"timm"}, "weights/packages.py"),
     "transformers": ({"transformers"}, "weights/packages.py"),
     "verify": ({"open_clip", "timm", "torchvision", "transformers"}, "weights/verify.py"),
-    "video": ({"av"}, "video/facts.py"),
-    "vlm": ({"transformers"}, "cli/asking.py"),
+    "video": ({"av"}, "video/clip_facts.py"),
+    "vlm": ({"transformers"}, "cli/answering.py"),
 }
 
 
@@ -351,3 +353,11 @@ def test_the_requirements_of_a_space_are_those_of_the_app() -> None:
 def test_no_module_outgrows_what_can_be_read_at_once() -> None:
     assert [path for path in MODULES if len(path.read_text().splitlines()) > 400] == []
     assert [path for path in MODULES if not (ast.get_docstring(parsed(path)) or "").strip()] == []
+
+
+def test_a_name_of_a_file_is_that_of_one_file_and_no_participle_is_a_name() -> None:
+    files = sorted(path.stem for path in MODULES if not path.stem.startswith("__"))
+    assert [one for one, other in pairwise(files) if one == other] == []
+    nodes = [(path.stem, node) for path in MODULES for node in ast.walk(parsed(path))]
+    names = {(file, getattr(node, "id", getattr(node, "arg", getattr(node, "name", "")))) for file, node in nodes}
+    assert [each for each in sorted(names, key=str) if str(each[1]).strip("_") in PARTICIPLES] == []

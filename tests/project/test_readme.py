@@ -20,7 +20,7 @@ from tests.support.example import ROOT
 from vitviz import METHODS
 from vitviz.cli.parsing import parse
 from vitviz.evaluation.probes import PROBES
-from vitviz.training.config import PRESETS
+from vitviz.training.presets import PRESETS
 from vitviz.weights.overrides import OVERRIDES
 
 README = (ROOT / "README.md").read_text()

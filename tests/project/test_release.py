@@ -18,8 +18,7 @@ WORKFLOWS = {path.name: path.read_text() for path in sorted((ROOT / ".github" / 
 
 def test_the_version_is_in_one_place_and_others_agree() -> None:
     assert '[tool.hatch.version]\npath = "vitviz/__init__.py"\n' in (ROOT / "pyproject.toml").read_text()
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert citation["version"] == vitviz.__version__
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == vitviz.__version__
     changes = (ROOT / "CHANGELOG.md").read_text()
     versions = re.findall(r"^## \[(.+?)\]", changes, re.MULTILINE)
     assert versions[:2] == ["Unreleased", vitviz.__version__]

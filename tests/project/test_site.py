@@ -20,7 +20,7 @@ from docs.site.tables import TABLES, with_table
 from tests.support.example import ROOT
 from vitviz import Analysis
 from vitviz.cli.parsing import parse
-from vitviz.ui.explorer.opening import opening
+from vitviz.ui.explorer.saved_state import opening
 from vitviz.ui.links import (
     PAGE_FIELDS,
     PARAMETER,

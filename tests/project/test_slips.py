@@ -255,5 +255,4 @@ def test_an_unambiguous_variant_is_accepted(names: dict[str, Any], code: str, me
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr", "HSV", "I", "I;16", "F"])
 def test_a_picture_of_every_mode_is_taken(names: dict[str, Any], mode: str) -> None:
-    picture = Image.new(mode, (24, 16))
-    assert vitviz.analyze(picture, names["model"]).prepared.image.mode == "RGB"
+    assert vitviz.analyze(Image.new(mode, (24, 16)), names["model"]).prepared.image.mode == "RGB"

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from vitviz import Model
+from vitviz.weights.checkpoint_sources import read_source
 from vitviz.weights.formats.files import open_weights
 from vitviz.weights.native import read_native
 from vitviz.weights.overrides import Stated
 from vitviz.weights.read import Reading, read
-from vitviz.weights.sources import read_source
 
 OPTIONS = ("device", "precision", "report", "verify", "engine")
 

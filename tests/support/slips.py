@@ -9,7 +9,7 @@ from string import Template
 
 import vitviz
 from vitviz import VitvizError
-from vitviz.images.kinds import EXPECTED
+from vitviz.images.file_kinds import EXPECTED
 from vitviz.images.sources import STANDARDISED
 
 LABELS = ("cat", "dog", "crane", "owl, night bird", "frog")

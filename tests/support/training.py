@@ -14,9 +14,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from vitviz import Model, Preprocessing, VisionTransformer
 from vitviz.training import loop
-from vitviz.training.config import TrainingConfig
 from vitviz.training.data import LabelledImages
 from vitviz.training.evaluate import Accuracy
+from vitviz.training.presets import TrainingConfig
 
 COLOURS = {"blue": (30, 40, 220), "green": (40, 200, 50), "red": (220, 40, 30)}
 PLAIN = Preprocessing(8, 8, (0.0,) * 3, (1.0,) * 3, "squash")

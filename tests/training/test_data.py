@@ -19,8 +19,8 @@ from tests.support.colour_profiles import gamma_profile
 from tests.support.training import PLAIN, grey_images, write_folder
 from vitviz import ImageError, Preprocessing
 from vitviz.images.colours import SRGB_CHROMATICITIES
-from vitviz.training.config import TrainingConfig
 from vitviz.training.data import read_image_folder, training_batches
+from vitviz.training.presets import TrainingConfig
 
 # The images and their batches.
 
@@ -54,8 +54,7 @@ def test_hidden_files_and_other_files_are_no_images(tmp_path: Path, capsys: pyte
     for name in ("._0.png", "Thumbs.db", "notes.txt"):
         (tmp_path / "train" / "red" / name).write_bytes(b"no image")
     (tmp_path / "train" / "red" / "0.png").rename(tmp_path / "train" / "red" / "no ending")
-    data = read_image_folder(tmp_path, "train", PLAIN, 2, 2)
-    assert data.targets.tolist() == [0, 0, 1, 1, 2, 2]
+    assert read_image_folder(tmp_path, "train", PLAIN, 2, 2).targets.tolist() == [0, 0, 1, 1, 2, 2]
     assert (
         "train: 3 files left out: red/._0.png (hidden); notes.txt, red/notes.txt (not a picture)"
         in capsys.readouterr().out

@@ -13,8 +13,8 @@ from tests.support.training import COLOURS, PLAIN, SMALL, write_folder
 from vitviz import ConfigError, DataError
 from vitviz.training import data as data_module
 from vitviz.training import loop
-from vitviz.training.config import PRESETS, TrainingConfig
 from vitviz.training.data import read_image_folder
+from vitviz.training.presets import PRESETS, TrainingConfig
 
 # Refusals.
 

@@ -32,9 +32,9 @@ from vitviz.callbacks import SIDE_PX
 from vitviz.datasets import BatchRequest
 from vitviz.images.colours import SRGB_CHROMATICITIES
 from vitviz.training import loop
-from vitviz.training.config import TrainingConfig
 from vitviz.training.data import LabelledImages, read_image_folder, training_batches
 from vitviz.training.evaluate import evaluate
+from vitviz.training.presets import TrainingConfig
 
 pytestmark = pytest.mark.slow
 

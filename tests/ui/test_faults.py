@@ -28,7 +28,7 @@ def test_a_page_is_told_of_a_full_disk_and_gets_its_file_afterwards(
     visit = Visit(PageRuns(Handlers(AnalysisService(make_model()))))
     uid = on_loop(visit.handlers.start())["views"][0]["uid"]
     with monkeypatch.context() as patched:
-        patched.setattr("vitviz.ui.server.files.open", FullDisk, raising=False)
+        patched.setattr("vitviz.ui.server.visitor_files.open", FullDisk, raising=False)
         with pytest.raises(LimitError, match=r"cannot keep a file now \(No space left on device\)"):
             on_loop(visit.handlers.service.file(uid, "layer 0"))
         assert list(tmp_path.iterdir()) == []

@@ -27,7 +27,7 @@ from vitviz import Analysis
 from vitviz.errors.kinds import VitvizError
 from vitviz.system.strangers import FILE_BYTES
 from vitviz.ui import facts, page_routes
-from vitviz.ui.explorer.app import static_version
+from vitviz.ui.explorer.app_page import static_version
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.image_bytes import as_png
 from vitviz.ui.packs import features_packs, pack

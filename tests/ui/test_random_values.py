@@ -20,8 +20,8 @@ from vitviz.attribution import json_values, requests
 from vitviz.errors.arguments import boolean
 from vitviz.ui import links, pictures, state
 from vitviz.ui.server.bodies import RequestError
-from vitviz.ui.server.calls import CALL, checked_call
 from vitviz.ui.server.hosts import HostRules
+from vitviz.ui.server.program_calls import CALL, checked_call
 from vitviz.ui.server.routes import PREFIX, find_route
 from vitviz.weights.overrides import parse_overrides
 

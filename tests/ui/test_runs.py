@@ -38,7 +38,7 @@ from vitviz.ui.handlers import ALONE, Handlers
 from vitviz.ui.links import PRIVATE_CHECKPOINT
 from vitviz.ui.pictures import EXPIRED, Upload
 from vitviz.ui.runs import PageRuns
-from vitviz.ui.server import decoding
+from vitviz.ui.server import uploaded_pictures
 from vitviz.ui.service import NO_TARGET, AnalysisService
 from vitviz.ui.state import MISSING_MODEL, PageState, View
 from vitviz.worker import Limits
@@ -189,8 +189,10 @@ def test_a_picture_that_a_crop_would_hide_is_shown_whole_and_decoded_once(
         service.models.start, preprocessing=replace(service.models.start.preprocessing, fit="crop")
     )
     Image.new("RGB", size).save(tmp_path / "tall.png")
-    opened, names = decoding.open_picture, []
-    monkeypatch.setattr(decoding, "open_picture", lambda *given, **how: names.append(given[2]) or opened(*given, **how))
+    opened, names = uploaded_pictures.open_picture, []
+    monkeypatch.setattr(
+        uploaded_pictures, "open_picture", lambda *given, **how: names.append(given[2]) or opened(*given, **how)
+    )
     reply = visit.analyze(tmp_path / "tall.png")
     assert names == ["tall.png"] and reply["state"]["views"][0]["fit"] == fit
     assert len(reply["notes"]) == len(notes) and all(map(str.__contains__, reply["notes"], notes))
@@ -200,7 +202,7 @@ def test_a_picture_that_a_crop_would_hide_is_shown_whole_and_decoded_once(
 
 def test_a_slow_picture_waits_with_long_work(visit: Visit, wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However few pixels it has."""
-    opened, tried = decoding.open_picture, list[Limits]()
+    opened, tried = uploaded_pictures.open_picture, list[Limits]()
 
     def slow(*given: Any, limits: Limits, **how: Any) -> Any:
         tried.append(limits)
@@ -210,7 +212,7 @@ def test_a_slow_picture_waits_with_long_work(visit: Visit, wide: Path, monkeypat
             raise error
         return opened(*given, limits=limits, **how)
 
-    monkeypatch.setattr(decoding, "open_picture", slow)
+    monkeypatch.setattr(uploaded_pictures, "open_picture", slow)
     assert visit.analyze(wide)["views"][0]["predictions"] and tried == [SHORT_LIMITS, LIMITS]
     assert [(each.cpu_seconds, each.niceness) for each in tried] == [(SHORT_SECONDS, 0), (PICTURE_SECONDS, 19)]
 

@@ -28,8 +28,8 @@ from vitviz.images.code_points import KEY, CodePoints
 from vitviz.images.colours import conversion_of
 from vitviz.images.image_facts import ImageFacts
 from vitviz.video import isolated_clips
+from vitviz.video.clip_facts import DEFAULT_LIMITS, TICKS_PER_SECOND, Clip, ClipFacts, ClipLimits, Frame
 from vitviz.video.clips import CLIP_SUFFIXES, is_clip, open_video, read_frame
-from vitviz.video.facts import DEFAULT_LIMITS, TICKS_PER_SECOND, Clip, ClipFacts, ClipLimits, Frame
 from vitviz.worker import Worker, shared_worker
 
 pytestmark = [pytest.mark.process, pytest.mark.hostile]

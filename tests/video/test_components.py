@@ -12,7 +12,7 @@ from tests.support.videos import COUNT
 from vitviz import ConfigError, Model, analyze, components
 from vitviz.cli.command import main
 from vitviz.progress import Progress
-from vitviz.video import components as film
+from vitviz.video import component_clips as film
 from vitviz.video.clips import read_frame
 
 pytestmark = pytest.mark.slow

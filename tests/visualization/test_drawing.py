@@ -17,7 +17,7 @@ from tests.support.example import EXAMPLE
 from vitviz import Analysis, Model, Style, open_image
 from vitviz.evaluation.head_picture import heads_picture
 from vitviz.evaluation.probes import probe
-from vitviz.evaluation.probes.pictures import pictures
+from vitviz.evaluation.probes.probe_figures import pictures
 from vitviz.visualization import figure
 from vitviz.visualization.captioned import png
 from vitviz.visualization.drawing import own_settings

@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw
 
 import vitviz
 from vitviz import Heatmap, ImageError, MethodError, Model, TokenMap
-from vitviz.images import decoding, kinds
+from vitviz.images import decoding, file_kinds
 from vitviz.images.geometry import Geometry
 from vitviz.images.image_facts import ImageFacts
 from vitviz.visualization.regions import patch_shares
@@ -107,7 +107,7 @@ def test_a_box_has_the_pixels_of_a_file_that_was_reduced(monkeypatch: pytest.Mon
     values, picture = np.random.default_rng(0).random((4, 6)), Image.new("RGB", (WIDTH, HEIGHT))
     picture.save(tmp_path / "large.jpg")
     whole = Heatmap.of(values, picture)
-    for module in (kinds, decoding):
+    for module in (file_kinds, decoding):
         monkeypatch.setattr(module, "MAX_PIXELS", 5000)
     heatmap = Heatmap.of(values, tmp_path / "large.jpg")
     assert heatmap.image.size == (WIDTH // 2, HEIGHT // 2)

@@ -18,7 +18,7 @@ import vitviz
 from tests.support.modules import LABELS, SIZE, OwnViT, load_own, picture
 from vitviz import Preprocessing, VitvizError
 from vitviz.progress import Progress
-from vitviz.weights.modules.load import PASSES
+from vitviz.weights.modules.as_model import PASSES
 
 pytestmark = pytest.mark.slow
 

@@ -27,8 +27,8 @@ from tests.support.package_checkpoints import edit, write
 from tests.support.pickles import Payload
 from vitviz.errors.extras import needs
 from vitviz.errors.kinds import CheckpointError, ConfigError, UnknownFamilyError, VitvizError
-from vitviz.models.watched.network import WatchedNetwork
 from vitviz.models.watched.outputs import primary_output
+from vitviz.models.watched.watched_network import WatchedNetwork
 from vitviz.weights.metadata.beside import Beside
 from vitviz.weights.packages import build_from_folder
 from vitviz.weights.recognize import OTHERS

@@ -27,7 +27,7 @@ from vitviz import Analysis, Model
 from vitviz.errors.kinds import ImageError
 from vitviz.errors.messages import legible
 from vitviz.images import isolated_pictures
-from vitviz.images.kinds import EXPECTED
+from vitviz.images.file_kinds import EXPECTED
 from vitviz.images.opening import opened_file
 from vitviz.worker import Limits, check_limits, shared_worker
 

@@ -12,8 +12,8 @@ import torch
 
 from vitviz.analysis.cell import cell_html
 from vitviz.analysis.experiments import Experiments
-from vitviz.analysis.given import model_and_picture
-from vitviz.analysis.methods import MethodMaps
+from vitviz.analysis.given_attention import model_and_picture
+from vitviz.analysis.method_calls import MethodMaps
 from vitviz.analysis.predictions import Prediction, Predictions
 from vitviz.attention.layout import Query, indices_from_end
 from vitviz.attention.memory import enough_memory, to_device

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from vitviz.analysis.flips import Flip, flip
-from vitviz.analysis.places import check_place
+from vitviz.analysis.same_picture import check_place
 from vitviz.attribution.far_look import FarLook, far_look
 from vitviz.errors.arguments import named_arguments
 from vitviz.errors.kinds import MethodError

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from vitviz.analysis.places import check_place
 from vitviz.analysis.predictions import Prediction
+from vitviz.analysis.same_picture import check_place
 from vitviz.attention.precision import plain_torch
 from vitviz.attention.token_map import TokenMap
 from vitviz.errors.arguments import instance, integer, number

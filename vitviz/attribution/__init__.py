@@ -9,10 +9,10 @@ from vitviz.attribution.legrad import legrad
 from vitviz.attribution.mass import attention_mass
 from vitviz.attribution.methods import METHODS, Method
 from vitviz.attribution.pixels import integrated_gradients, occlusion
-from vitviz.attribution.pooling import pooling_attention
+from vitviz.attribution.pooling_attention import pooling_attention
 from vitviz.attribution.relevance import relevance
 from vitviz.attribution.rollout import rollout, rollout_matrix
-from vitviz.attribution.values import value_attention
+from vitviz.attribution.value_attention import value_attention
 
 __all__ = [
     "METHODS",

@@ -30,11 +30,11 @@ from vitviz.attribution.parameters import (
     Token,
 )
 from vitviz.attribution.pixels import CAPTUM, integrated_gradients, occlusion
-from vitviz.attribution.pooling import NO_ATTENTION_POOLING, pooling_attention
+from vitviz.attribution.pooling_attention import NO_ATTENTION_POOLING, pooling_attention
 from vitviz.attribution.propagation import REFERENCES
 from vitviz.attribution.relevance import relevance
 from vitviz.attribution.rollout import rollout
-from vitviz.attribution.values import value_attention
+from vitviz.attribution.value_attention import value_attention
 from vitviz.errors.arguments import checked_parameters, word
 from vitviz.errors.extras import needs
 from vitviz.errors.messages import choices, did_you_mean, nearest

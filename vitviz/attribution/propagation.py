@@ -11,7 +11,7 @@ import torch
 from vitviz.attention.layout import Query, TokenLayout, layer_range
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import Chunks
-from vitviz.attribution.pooling import POOLING_QUERY
+from vitviz.attribution.pooling_attention import POOLING_QUERY
 from vitviz.errors.arguments import number, word
 from vitviz.errors.kinds import MethodError
 

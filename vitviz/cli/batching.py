@@ -8,8 +8,8 @@ from typing import Any
 
 from vitviz.attribution.methods import MethodName
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.output import reporting
-from vitviz.cli.pictures import SOME_FAILED
+from vitviz.cli.picture_files import SOME_FAILED
+from vitviz.cli.printing import reporting
 from vitviz.datasets import (
     NUMBERS,
     BatchRequest,

@@ -8,13 +8,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from vitviz.cli.output import LINE_CHARS, STREAMS, print_json, spelled
+from vitviz.cli.printing import LINE_CHARS, STREAMS, print_json, spelled
 from vitviz.errors.messages import listing
 from vitviz.weights import Model, list_models, resources
+from vitviz.weights.checkpoint_sources import read_source
 from vitviz.weights.hub import is_cached
 from vitviz.weights.overrides import Stated, parse_overrides
 from vitviz.weights.read import Reading
-from vitviz.weights.sources import read_source
 from vitviz.weights.verify import PHOTO, verify
 
 # What --json prints of a checkpoint that has a name.

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from vitviz.cli.output import OUTPUT_NAMES, STANDARD, STREAMS, flush_output, open_streams, print_error, spelled
 from vitviz.cli.parsing import parse
+from vitviz.cli.printing import OUTPUT_NAMES, STANDARD, STREAMS, flush_output, open_streams, print_error, spelled
 from vitviz.errors.kinds import VitvizError
 
 

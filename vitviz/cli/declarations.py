@@ -113,7 +113,7 @@ def commands() -> list[Command]:
         command(
             "components",
             "draw what is alike in images, or in a clip, in one colour: the principal components of patches",
-            "components:run",
+            "colouring:run",
             PICTURES,
             option(
                 "-o",

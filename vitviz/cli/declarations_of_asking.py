@@ -14,7 +14,7 @@ def ask_command() -> Command:
     return command(
         "ask",
         "ask a vision-language model about an image, and draw what it attends to for each word",
-        "asking:run",
+        "answering:run",
         IMAGE,
         option("question", help='about the image, such as "What is the animal doing?"'),
         option(

@@ -13,7 +13,7 @@ from vitviz.cli.options import (
     preset_text,
     training_options,
 )
-from vitviz.training.config import PRESETS
+from vitviz.training.presets import PRESETS
 
 
 def training_commands() -> list[Command]:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.output import check_output, note, write_whole
-from vitviz.cli.pictures import Picture, analysis_of, find_picture, source_of, take_settings
+from vitviz.cli.picture_files import Picture, analysis_of, find_picture, source_of, take_settings
+from vitviz.cli.printing import check_output, note, write_whole
 from vitviz.errors.kinds import ConfigError
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from vitviz.attribution.methods import MethodName
 from vitviz.cli.checkpoints import load_with_bar
 from vitviz.cli.maps import style_of
-from vitviz.cli.output import check_output, note, reporting, spelled
+from vitviz.cli.printing import check_output, note, reporting, spelled
 from vitviz.images.preprocessing import Fit
 from vitviz.video.clips import open_video
 from vitviz.video.film import film

@@ -7,8 +7,8 @@ from typing import Any
 
 from vitviz.cli.checkpoints import load_with_bar
 from vitviz.cli.maps import result_paths, write_map
-from vitviz.cli.output import reporting, show
-from vitviz.cli.pictures import Picture, analysis_of, for_each, is_one, take_settings
+from vitviz.cli.picture_files import Picture, analysis_of, for_each, is_one, take_settings
+from vitviz.cli.printing import reporting, show
 from vitviz.visualization.heatmaps import Style
 
 

@@ -13,9 +13,9 @@ from vitviz.attention.precision import Precision
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import MethodName
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.output import STANDARD, note, reporting
-from vitviz.cli.pictures import Picture, analysis_of, check_picture, for_each, is_one, take_settings, write_picture
-from vitviz.cli.targets import take_target, target_of
+from vitviz.cli.picture_files import Picture, analysis_of, check_picture, for_each, is_one, take_settings, write_picture
+from vitviz.cli.printing import STANDARD, note, reporting
+from vitviz.cli.target_options import take_target, target_of
 from vitviz.errors.kinds import ConfigError
 from vitviz.visualization.colormaps import ColormapName
 from vitviz.visualization.heatmaps import Heatmap, Style

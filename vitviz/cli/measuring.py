@@ -9,7 +9,7 @@ from typing import Any
 
 from vitviz.attribution.methods import MethodName
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.output import bar, check_output, print_error, show, write_whole
+from vitviz.cli.printing import bar, check_output, print_error, show, write_whole
 from vitviz.weights import Model
 
 

@@ -13,7 +13,7 @@ from vitviz.attribution.parameters import Parameter, Switch
 from vitviz.cli.grammar import AUTO, SIDES, Command, Option
 from vitviz.images.colours import COLOR_PROFILES
 from vitviz.images.preprocessing import FITS
-from vitviz.training.config import PRESETS, TrainingConfig
+from vitviz.training.presets import PRESETS, TrainingConfig
 from vitviz.visualization.colormaps import COLORMAPS
 from vitviz.visualization.heatmaps import Style
 from vitviz.visualization.scales import PERCENTILES, SCALES

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.pictures import Picture, analysis_of, for_each, is_one, take_settings
+from vitviz.cli.picture_files import Picture, analysis_of, for_each, is_one, take_settings
 
 
 def run(

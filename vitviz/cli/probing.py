@@ -12,8 +12,8 @@ import numpy as np
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.output import LINE_CHARS, check_output, make_folder, note, print_json, show, write_whole
-from vitviz.cli.pictures import analysis_of, find_picture, take_settings
+from vitviz.cli.picture_files import analysis_of, find_picture, take_settings
+from vitviz.cli.printing import LINE_CHARS, check_output, make_folder, note, print_json, show, write_whole
 from vitviz.errors.tables import text_table
 from vitviz.evaluation.probes import PROBES, Findings, Probe, probe
 
@@ -89,7 +89,7 @@ def _write_numbers(results: Sequence[Findings], output: Path) -> None:
 
 def _write_pictures(results: Sequence[Findings], analysis: Analysis, folder: Path) -> None:
     # Imported here, since matplotlib takes long to import and most commands draw nothing.
-    from vitviz.evaluation.probes.pictures import pictures
+    from vitviz.evaluation.probes.probe_figures import pictures
 
     make_folder(folder)
     figures = {

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vitviz.errors.extras import optional
-from vitviz.training.config import PRESETS, TrainingConfig
+from vitviz.training.presets import PRESETS, TrainingConfig
 
 
 def run(images: Path, output: Path, snapshots: int, terms: str, preset: str | None, **settings: Any) -> None:

@@ -19,7 +19,7 @@ from vitviz.datasets.atlas import CONFIDENCE, Atlas, MeanMap, Means
 from vitviz.errors.kinds import ConfigError
 from vitviz.evaluation.head_picture import draw_heads
 from vitviz.evaluation.probes import PROBES
-from vitviz.evaluation.probes.pictures import cells_of, maps_figure
+from vitviz.evaluation.probes.probe_figures import cells_of, maps_figure
 from vitviz.system.atomic import atomic_write
 from vitviz.system.jsonable import jsonable
 from vitviz.visualization.drawing import OwnFigure, own_settings

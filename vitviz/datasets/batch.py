@@ -20,7 +20,7 @@ from vitviz.datasets.work import FILE_DIGEST_BYTES, WORKERS, BatchSettings, RowC
 from vitviz.datasets.writers import Writer
 from vitviz.errors.arguments import instance, named_arguments, word
 from vitviz.errors.kinds import ConfigError
-from vitviz.images.kinds import left_out
+from vitviz.images.file_kinds import left_out
 from vitviz.progress import Progress
 from vitviz.system.paths import user_path
 

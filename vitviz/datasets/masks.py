@@ -8,7 +8,7 @@ from pathlib import Path
 from vitviz.datasets.true_classes import path_of
 from vitviz.errors.kinds import DataError
 from vitviz.errors.messages import listing
-from vitviz.images.kinds import FILE_SUFFIXES
+from vitviz.images.file_kinds import FILE_SUFFIXES
 from vitviz.system.paths import as_on_disk
 
 

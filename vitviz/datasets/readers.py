@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from vitviz.datasets.archives import TAR_SUFFIXES, ZIP_SUFFIX, archive_files
-from vitviz.datasets.hub import HUB_PREFIX, SOURCE_FORMAT, hub_cells
+from vitviz.datasets.hub_data import HUB_PREFIX, SOURCE_FORMAT, hub_cells
 from vitviz.datasets.true_classes import class_in
 from vitviz.errors.arguments import named_arguments
 from vitviz.errors.kinds import DataError
 from vitviz.errors.messages import choices, describe, utf8
-from vitviz.images.kinds import (
+from vitviz.images.file_kinds import (
     FILE_SUFFIXES,
     HIDDEN,
     NO_PICTURE,

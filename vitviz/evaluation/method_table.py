@@ -17,7 +17,7 @@ from vitviz.errors.arguments import integer
 from vitviz.errors.kinds import DataError, MethodError
 from vitviz.evaluation.counting import count_images
 from vitviz.evaluation.randomization import cascade, method_names, steps
-from vitviz.images.kinds import left_out, picture_files, why_left_out
+from vitviz.images.file_kinds import left_out, picture_files, why_left_out
 from vitviz.metrics.faithfulness import METRIC_NAMES, METRICS, RANDOM, MetricName, faithfulness
 from vitviz.models.probability import why_no_probability
 from vitviz.system.jsonable import jsonable

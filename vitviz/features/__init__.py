@@ -3,7 +3,7 @@
 from vitviz.features.basis import Basis
 from vitviz.features.colour_maps import ColourMap, ColourMaps
 from vitviz.features.components import components
-from vitviz.features.layers import LayerScores, layer_scores
+from vitviz.features.layer_choice import LayerScores, layer_scores
 from vitviz.features.matching import Match, clusters, matches
 from vitviz.features.vectors import KINDS, Features, Kind
 

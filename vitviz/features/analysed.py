@@ -15,7 +15,7 @@ from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.arguments import named_arguments, word
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.errors.messages import describe
-from vitviz.features.layers import layer_scores
+from vitviz.features.layer_choice import layer_scores
 from vitviz.features.vectors import KINDS, Features, Kind, layer_vectors
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.models.network import Network

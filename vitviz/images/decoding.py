@@ -9,7 +9,7 @@ from typing import BinaryIO
 from PIL import Image, ImageChops
 from PIL.JpegImagePlugin import jpeg_factory
 
-from vitviz.images.kinds import FORMATS, HEIC, HEIF, MAX_PIXELS, START_BYTES, kind_of
+from vitviz.images.file_kinds import FORMATS, HEIC, HEIF, MAX_PIXELS, START_BYTES, kind_of
 
 # JPEG decodes at these fractions of its size.
 REDUCTIONS = (1, 2, 4, 8)

@@ -14,7 +14,7 @@ from PIL import Image
 
 from vitviz.errors.kinds import ImageError
 from vitviz.images.colours import Conversion, conversion_of
-from vitviz.images.kinds import AS_ARRAY, RAW, RAW_SUFFIXES, THUMBNAIL
+from vitviz.images.file_kinds import AS_ARRAY, RAW, RAW_SUFFIXES, THUMBNAIL
 from vitviz.images.sources import CUT, NOT_NUMBERS, ValueRange, eight_bit
 
 # Converting in strips avoids a third copy of the picture in memory.

@@ -22,8 +22,7 @@ from vitviz.errors.messages import describe, legible
 from vitviz.images.code_points import STATED_BYTES, read_code_points
 from vitviz.images.colours import COLOR_PROFILES, ColorProfile
 from vitviz.images.decoding import decoded, heif_formats, open_undecoded
-from vitviz.images.image_facts import ImageFacts
-from vitviz.images.kinds import (
+from vitviz.images.file_kinds import (
     AS_ARRAY,
     EXPECTED,
     HEIC,
@@ -35,6 +34,7 @@ from vitviz.images.kinds import (
     UNREAD,
     kind_of,
 )
+from vitviz.images.image_facts import ImageFacts
 from vitviz.images.levels import Encoding, dark_sentence, to_rgb
 from vitviz.images.sources import (
     CHANNELS,

@@ -15,9 +15,9 @@ from vitviz.errors.arguments import integer_or_none, named_arguments, named_fiel
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import choices, describe
 from vitviz.images.colours import COLOR_PROFILES, ColorProfile
+from vitviz.images.file_kinds import MAX_PIXELS
 from vitviz.images.geometry import Geometry
 from vitviz.images.image_facts import ImageFacts
-from vitviz.images.kinds import MAX_PIXELS
 from vitviz.images.resizing import BACKENDS, INTERPOLATIONS, reduce_detail, resize_and_crop, to_image
 
 Fit = Literal["crop", "squash", "native"]

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from vitviz.images.kinds import MAX_PIXELS
+from vitviz.images.file_kinds import MAX_PIXELS
 
 INTERPOLATIONS = {
     "nearest": Image.Resampling.NEAREST,

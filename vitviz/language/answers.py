@@ -22,16 +22,16 @@ from vitviz.errors.messages import describe, quote
 from vitviz.errors.number_text import percent
 from vitviz.images.geometry import Geometry
 from vitviz.language.generation import generate
-from vitviz.language.maps import PictureGrid, painted
 from vitviz.language.notebook import cell_html
 from vitviz.language.passes import flow
 from vitviz.language.prompts import Prompt
 from vitviz.language.reading import Reading, rank_heads
 from vitviz.language.record import Layer, Recorder
 from vitviz.language.text import Token, Word, find_word, special_ids, text_of
+from vitviz.language.word_maps import PictureGrid, painted
 from vitviz.progress import progress_bar
 from vitviz.visualization.heatmaps import Heatmap
-from vitviz.visualization.maps import whole_picture
+from vitviz.visualization.own_maps import whole_picture
 
 Whole = Literal["picture", "everything"]
 WHOLES: tuple[Whole, ...] = ("picture", "everything")

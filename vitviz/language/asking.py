@@ -21,9 +21,9 @@ from vitviz.language.prompts import Prompt, Question
 from vitviz.language.record import MAX_QUERIES, Recorder
 from vitviz.language.text import tokens_of, words_of
 from vitviz.models.watched.listening import attention_calls
+from vitviz.models.watched.module_state import check_state, dtype_of
 from vitviz.models.watched.outputs import observation_errors
 from vitviz.models.watched.replay import TOLERANCES
-from vitviz.models.watched.state import check_state, dtype_of
 from vitviz.weights.language_model import LanguageModel
 
 MAX_NEW_TOKENS = 64

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map_only
 from vitviz.attention.precision import plain_torch
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.language.prompts import Prompt
-from vitviz.models.watched.state import device_of, dtype_of
+from vitviz.models.watched.module_state import device_of, dtype_of
 
 
 @torch.inference_mode(False)

@@ -16,13 +16,13 @@ from PIL import Image
 from vitviz.errors.kinds import ConfigError
 from vitviz.language.coordinates import measure_coordinates, numbers_of, sampled, with_numbers
 from vitviz.language.generation import generate
-from vitviz.language.maps import PictureGrid
 from vitviz.language.prompts import Prompt
-from vitviz.models.watched.attention import operands_of
+from vitviz.language.word_maps import PictureGrid
+from vitviz.models.watched.attention_operations import operands_of
 from vitviz.models.watched.finder import AttentionFinder
+from vitviz.models.watched.module_state import device_of
 from vitviz.models.watched.program import PICTURE
 from vitviz.models.watched.recorder import record
-from vitviz.models.watched.state import device_of
 
 # The least half side of a token's part.
 MIN_HALF_PX = 0.01

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vitviz.models.given import GivenConfig
     from vitviz.models.gradient_trace import GradientTrace
     from vitviz.models.targets import EffectScore, Target
-    from vitviz.models.watched.facts import ModuleConfig
+    from vitviz.models.watched.module_config import ModuleConfig
 
 
 @dataclass(frozen=True, eq=False)

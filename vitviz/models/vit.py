@@ -19,13 +19,13 @@ from vitviz.attention.memory import trim_heap
 from vitviz.attention.precision import Precision, precise, type_of
 from vitviz.attention.softmax import attention_weights
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError
-from vitviz.models.ablation import head_scores, without
 from vitviz.models.attention_gradients import attention_gradients
 from vitviz.models.config import ViTConfig
-from vitviz.models.copying import copy_in_parts
 from vitviz.models.encoding import encode
 from vitviz.models.gradients import layer_features, layer_gradients, with_gradients
 from vitviz.models.layers import AttentionOutput, AttentionPooling, EncoderLayer, module_if
+from vitviz.models.own_ablation import head_scores, without
+from vitviz.models.own_copy import copy_in_parts
 from vitviz.models.pooling import POOLINGS, Output
 from vitviz.models.positions import resize_positions, rotary_angles, rotary_periods
 

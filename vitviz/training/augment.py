@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 
-from vitviz.training.config import TrainingConfig
+from vitviz.training.presets import TrainingConfig
 
 # Largest aspect ratio of a random crop, in either direction.
 ASPECT = 4 / 3

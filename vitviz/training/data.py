@@ -17,13 +17,13 @@ from tqdm import tqdm
 
 from vitviz.errors.kinds import DataError
 from vitviz.images.colours import ColorProfile
-from vitviz.images.kinds import is_hidden, left_out, picture_files, why_left_out
+from vitviz.images.file_kinds import is_hidden, left_out, picture_files, why_left_out
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.progress import progress_bar
 from vitviz.system.paths import files_in, missing
 from vitviz.training.augment import mix_batch, views
-from vitviz.training.config import TrainingConfig
+from vitviz.training.presets import TrainingConfig
 
 SPLITS = {"train": ("train",), "test": ("test", "val", "validation")}
 MAX_IMAGE_BYTES = 8 * 2**30

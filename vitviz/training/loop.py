@@ -21,9 +21,9 @@ from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.vit import VisionTransformer
 from vitviz.system.atomic import atomic_write
 from vitviz.training.calibrate import calibrate
-from vitviz.training.config import TrainingConfig
 from vitviz.training.data import LabelledImages, read_image_folder, training_batches
 from vitviz.training.evaluate import Accuracy, accuracy_of, evaluate, has_bfloat16, logits_of
+from vitviz.training.presets import TrainingConfig
 from vitviz.weights.model import Model
 from vitviz.weights.native import save_checkpoint
 from vitviz.weights.snapshots import FOLDER as SNAPSHOTS

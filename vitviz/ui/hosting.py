@@ -33,7 +33,7 @@ from vitviz.models.network import Encoding, Network
 from vitviz.models.vit import VisionTransformer
 from vitviz.progress import Progress
 from vitviz.system.machine import control_groups
-from vitviz.ui.server.files import FILES, TEMPORARY, discard, own_folder
+from vitviz.ui.server.visitor_files import FILES, TEMPORARY, discard, own_folder
 from vitviz.worker import hide_memory, require_forks
 
 Forward = Callable[..., Encoding]

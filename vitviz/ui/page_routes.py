@@ -23,16 +23,16 @@ from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import quote
 from vitviz.system.strangers import FORM_FILES
 from vitviz.ui.device import PAGE
-from vitviz.ui.explorer.app import app_page, static_files, static_version
+from vitviz.ui.explorer.app_page import app_page, static_files, static_version
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.pictures import upload_of
 from vitviz.ui.previews import Previews
 from vitviz.ui.progress_reports import Report
 from vitviz.ui.runs import PageRuns, outcome
-from vitviz.ui.server.files import NewFile
 from vitviz.ui.server.line import current_visitor
 from vitviz.ui.server.routes import DEVICE, FILE, HEALTH, PREVIEW, UPLOAD
 from vitviz.ui.server.rule import RequestError
+from vitviz.ui.server.visitor_files import NewFile
 
 # An upload is written in parts of this size, which is as much of it as uvicorn holds.
 BATCH_BYTES, PART_BYTES = 2**18, 2**16
@@ -93,7 +93,7 @@ class PageRoutes:
             Route(UPLOAD, self._upload_form, methods=["POST"]),
             Route("/files/{uid}/{name}", _answering(self._file)),
             Route("/made/{folder}/{name}", self._made),
-            Route(f"{FILE}{{path:path}}", self._kept, methods=READ),
+            Route(f"{FILE}{{path:path}}", self._visitor_file, methods=READ),
             Route("/map", _answering(partial(_json, handlers.map)), methods=["POST"]),
             Route("/describe", _answering(partial(_json, self._describe)), methods=["POST"]),
             Route("/run", self._run, methods=["POST"]),
@@ -172,7 +172,7 @@ class PageRoutes:
         """A file that a run has made."""
         return self._found(self._disk.path / request.path_params["folder"] / request.path_params["name"])
 
-    async def _kept(self, request: Request) -> Response:
+    async def _visitor_file(self, request: Request) -> Response:
         """An upload, or a file that an endpoint has made."""
         return self._found(Path(request.path_params["path"]))
 

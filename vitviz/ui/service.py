@@ -34,12 +34,12 @@ from vitviz.ui.packs import FEATURES
 from vitviz.ui.pictures import Pictures, Upload, example_of
 from vitviz.ui.progress_reports import ExpiredError, ProgressReport, Report, no_report, under_title
 from vitviz.ui.served_models import Models
-from vitviz.ui.server.decoding import UploadedPictures
 from vitviz.ui.server.explorer_files import CANVAS_SIDE, ExplorerFiles
-from vitviz.ui.server.files import Folder
 from vitviz.ui.server.line import Line, current_visitor
 from vitviz.ui.server.rule import UnderWay
 from vitviz.ui.server.settings import ServerSettings
+from vitviz.ui.server.uploaded_pictures import UploadedPictures
+from vitviz.ui.server.visitor_files import Folder
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import Model
 from vitviz.worker import Worker, shared_worker

@@ -23,11 +23,11 @@ from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import legible, quote, several
 from vitviz.images.code_points import UNSPECIFIED, CodePoints
 from vitviz.images.colours import COLOR_PROFILES, ColorProfile, conversion_of_points
+from vitviz.images.file_kinds import start_of
 from vitviz.images.image_facts import ImageFacts
-from vitviz.images.kinds import start_of
 from vitviz.images.opening import opened_file
 from vitviz.system.paths import user_path
-from vitviz.video.facts import (
+from vitviz.video.clip_facts import (
     DEFAULT_LIMITS,
     OPEN_OPTIONS,
     STRICT_OPTIONS,

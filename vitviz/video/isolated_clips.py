@@ -17,8 +17,8 @@ from vitviz.errors.messages import legible
 from vitviz.images.colours import ColorProfile
 from vitviz.images.isolated_pictures import LIMITS, Ask, OpenPicture, Parts, answers, decoded_by
 from vitviz.system.strangers import CLIP_SECONDS
+from vitviz.video.clip_facts import DEFAULT_LIMITS, ClipFacts, ClipLimits, Frame, pyav
 from vitviz.video.clips import OpenClip, clip_file, frame_after
-from vitviz.video.facts import DEFAULT_LIMITS, ClipFacts, ClipLimits, Frame, pyav
 from vitviz.video.writing import add_sound, container_of, sound_files
 from vitviz.worker import Child, Worker
 

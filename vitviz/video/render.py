@@ -33,8 +33,8 @@ from vitviz.images.image_facts import ImageFacts
 from vitviz.images.preprocessing import Fit, PreparedImage
 from vitviz.progress import Progress
 from vitviz.system.atomic import atomic_write
+from vitviz.video.clip_facts import TICKS_PER_SECOND, Clip, Frame
 from vitviz.video.clips import open_video
-from vitviz.video.facts import TICKS_PER_SECOND, Clip, Frame
 from vitviz.video.writing import SOUND_CODEC, being_written, check_place, container_of, write_frames
 from vitviz.visualization.captioned import caption_lines, caption_strip
 from vitviz.visualization.heatmaps import FIGURE_SIDE, Heatmap, Style

@@ -17,7 +17,7 @@ from PIL import Image
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import choices
 from vitviz.system.atomic import place_for, put
-from vitviz.video.facts import OPEN_OPTIONS, TICKS_PER_SECOND, Clip, pyav
+from vitviz.video.clip_facts import OPEN_OPTIONS, TICKS_PER_SECOND, Clip, pyav
 
 CODEC, CODEC_OPTIONS = "libx264", {"crf": "18", "preset": "veryfast", "bf": "0"}
 # FFmpeg's numbers of ITU-R BT.709 and of the limited range. They are tagged, since players differ in their defaults.

@@ -28,10 +28,10 @@ from vitviz.visualization.colormaps import (
     colour_table,
     is_object,
 )
-from vitviz.visualization.maps import map_of, whole_picture
+from vitviz.visualization.map_rows import Rows
 from vitviz.visualization.overlays import overlay, pixels
+from vitviz.visualization.own_maps import map_of, whole_picture
 from vitviz.visualization.regions import share_inside
-from vitviz.visualization.rows import Rows
 from vitviz.visualization.saving import save_as
 from vitviz.visualization.scales import PERCENTILES, SCALES, FittedScale, ScaleName, fit, percentile_pair
 
@@ -342,14 +342,14 @@ class Heatmap(Rows, AttributeAdvice):
         if ax is None:
             return captioned([self.panel(style, mark)])
         # Imported here, so that computing maps does not wait for matplotlib.
-        from vitviz.visualization.vectors import draw_into
+        from vitviz.visualization.vector_heatmap import draw_into
 
         return draw_into(ax, self._small, Style.of(style), mark)
 
     @named_arguments(MethodError, _unknown_argument)
     def panel(self, style: AnyStyle = None, mark: tuple[int, int] | None = None, heading: str = "") -> Panel:
         """The map as a panel of a figure, with what stands above it."""
-        from vitviz.visualization.vectors import draw_map
+        from vitviz.visualization.vector_heatmap import draw_map
 
         style, scale, small = Style.of(style), self.scale(style), self._small
         draw = partial(draw_map, heatmap=small, style=style, mark=mark)

@@ -18,7 +18,7 @@ from vitviz.weights.formats.names import weight_files
 from vitviz.weights.metadata.beside import Beside
 from vitviz.weights.metadata.class_names import find_class_names
 from vitviz.weights.model import Origin
-from vitviz.weights.modules.load import load_module
+from vitviz.weights.modules.as_model import load_module
 from vitviz.weights.modules.preparation import OF_MODULES
 from vitviz.weights.overrides import Stated
 from vitviz.weights.packages import Built, build_by_name, build_from_folder

@@ -12,7 +12,7 @@ from torch import nn
 from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.errors.messages import describe
-from vitviz.models.watched.state import check_device, check_state
+from vitviz.models.watched.module_state import check_device, check_state
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ class LanguageModel(AttributeAdvice):
     @classmethod
     def of(cls, module: nn.Module, processor: Any, tokenizer: Any, device: str | torch.device | None) -> LanguageModel:
         """The model of a module, as :func:`vitviz.load` takes it."""
-        from vitviz.weights.modules.load import module_name
+        from vitviz.weights.modules.as_model import module_name
         from vitviz.weights.modules.unwrap import unwrap
 
         module = unwrap(module)

@@ -216,7 +216,7 @@ def load(
             {**facts, "family": family, "precision": precision, "ignore": ignore or None, "verify": verify or None},
             f"a module says itself; expected device, report, {', '.join([*shared, *of_modules])}, engine",
         )
-        from vitviz.weights.modules.load import load_module
+        from vitviz.weights.modules.as_model import load_module
 
         if isinstance(source, VisionTransformer) and engine is None:
             _refuse(
@@ -236,7 +236,7 @@ def load(
         return load_module(source, device=device, report=report, **Stated.of(**shared).facts, **of_modules)
     _refuse(of_modules, "of a module in memory alone; a checkpoint says it itself")
     # Not before a checkpoint is opened: families and formats are a good part of what `import vitviz` would take.
-    from vitviz.weights.sources import read_source
+    from vitviz.weights.checkpoint_sources import read_source
 
     return read_source(
         source,

@@ -17,7 +17,7 @@ from torch import nn
 
 from vitviz.errors.kinds import ConfigError, UnknownFamilyError, VitvizError
 from vitviz.models.vit import VisionTransformer
-from vitviz.models.watched.network import WatchedNetwork
+from vitviz.models.watched.watched_network import WatchedNetwork
 from vitviz.weights.conversion.assemble import assemble, infer_config
 from vitviz.weights.conversion.canonical import QUERY_KEY_VALUE, Family, MatchedCheckpoint
 from vitviz.weights.families import timm, transformers

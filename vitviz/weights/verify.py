@@ -19,7 +19,7 @@ from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.network import Network
 from vitviz.weights.model import Model
-from vitviz.weights.modules.load import load_module
+from vitviz.weights.modules.as_model import load_module
 from vitviz.weights.packages import Built, build_from_folder, building
 from vitviz.weights.read import Reading
 

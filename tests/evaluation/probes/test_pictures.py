@@ -15,7 +15,7 @@ from tests.support.networks import NETWORKS
 from tests.support.probes import analysis_of
 from vitviz import TokenLayout
 from vitviz.evaluation.probes import PROBES, Findings, Measurement, probe
-from vitviz.evaluation.probes.pictures import pictures
+from vitviz.evaluation.probes.probe_figures import pictures
 
 pytestmark = pytest.mark.slow
 

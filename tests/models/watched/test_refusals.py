@@ -218,8 +218,7 @@ def test_a_module_put_into_training_mode_after_loading_is_refused() -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_compiled_modules_are_unwrapped_or_refused() -> None:
     module = OwnViT()
-    model = load_own(torch.compile(module))
-    assert model.name == "OwnViT"
+    assert load_own(torch.compile(module)).name == "OwnViT"
     assert load_own(nn.DataParallel(module).eval()).network.config.depth == DEPTH
     inner = OwnViT()
     inner.layers[0].compile()
@@ -236,5 +235,4 @@ def test_quantised_linear_maps_are_watched_as_they_compute() -> None:
         warnings.simplefilter("ignore")
         module = quantize_dynamic(OwnViT("fused"), {nn.Linear}, dtype=torch.qint8).eval()
     pixels = torch.randn(1, 3, *SIZE)
-    found = load_own(module).network.encode(pixels)
-    assert torch.equal(found.logits, module(pixels))
+    assert torch.equal(load_own(module).network.encode(pixels).logits, module(pixels))

@@ -275,8 +275,7 @@ def test_layers_that_keep_no_token_are_layers() -> None:
 @pytest.mark.parametrize("count", [2, 4, 6])
 def test_few_tokens_are_told_apart_in_several_passes(count: int) -> None:
     size = (4, 4 * count)
-    module = OwnViT(scales=(None,) * 9)
-    assert load_own(module, image_size=size).network.config.depth == 9
+    assert load_own(OwnViT(scales=(None,) * 9), image_size=size).network.config.depth == 9
     with pytest.raises(ConfigError, match="do not follow one another"):
         load_own(Twice(), image_size=size)
 

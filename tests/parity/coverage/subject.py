@@ -15,8 +15,8 @@ from torch.overrides import TorchFunctionMode
 
 import vitviz
 from vitviz.errors.kinds import VitvizError
-from vitviz.models.watched.network import WatchedNetwork
 from vitviz.models.watched.outputs import primary_output
+from vitviz.models.watched.watched_network import WatchedNetwork
 
 TOLERANCE = 1e-5
 # Of the output, between a package's fused and its written-out attention.

@@ -17,8 +17,8 @@ from tests.support.example import COARSE, EXAMPLE
 from tests.ui.explorer.test_explorer_files import start_of
 from vitviz import Analysis, MethodError
 from vitviz.cli import main
-from vitviz.ui.explorer.opening import opening
 from vitviz.ui.explorer.saved_page import whole_page
+from vitviz.ui.explorer.saved_state import opening
 from vitviz.ui.first_view import opening_view
 
 

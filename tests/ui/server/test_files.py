@@ -11,8 +11,8 @@ import pytest
 from tests.support.visits import by_visitor
 from vitviz.errors.kinds import LimitError
 from vitviz.system.strangers import FILE_BYTES
-from vitviz.ui.server import files
-from vitviz.ui.server.files import Folder
+from vitviz.ui.server import visitor_files
+from vitviz.ui.server.visitor_files import Folder
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_the_deletion_of_old_files_begins_again_after_a_failure(
         """Ends the endless loop."""
 
     outcomes: list[BaseException] = [KeyError("/tmp/cat.png"), OSError("full"), Ended()]
-    monkeypatch.setattr(files, "time", SimpleNamespace(sleep=lambda seconds: None))
+    monkeypatch.setattr(visitor_files, "time", SimpleNamespace(sleep=lambda seconds: None))
     monkeypatch.setattr(folder.sizes, "drop_unused", lambda _: (_ for _ in ()).throw(outcomes.pop(0)))
     with pytest.raises(Ended):
         folder._watch()

@@ -22,12 +22,12 @@ from tests.support.wrong_requests import EDGE, JSON_ROUTES, WRONG_FORMS
 from vitviz.system.strangers import JSON_BYTES, JSON_ITEMS, REQUEST_BYTES, TOOL_BYTES
 from vitviz.ui.server import log
 from vitviz.ui.server.bodies import BYTES_A_SECOND, LimitedBody, read_json
-from vitviz.ui.server.files import Folder
 from vitviz.ui.server.hosts import HostRules
 from vitviz.ui.server.log import INTERNAL_ERROR
 from vitviz.ui.server.request_filter import PART_BYTES, RequestFilter
 from vitviz.ui.server.routes import EVENT_STREAM, MCP
 from vitviz.ui.server.rule import RequestError, UnderWay
+from vitviz.ui.server.visitor_files import Folder
 
 pytestmark = [pytest.mark.hostile, pytest.mark.process]
 Make = Callable[..., Any]
@@ -298,7 +298,7 @@ def test_a_full_disk_is_told_and_keeps_nothing(
     before = served.files()
 
     with monkeypatch.context() as patched:
-        patched.setattr("vitviz.ui.server.files.open", FullDisk, raising=False)
+        patched.setattr("vitviz.ui.server.visitor_files.open", FullDisk, raising=False)
         answer = post(served.port, route, form(("a.bin", b"x" * 10**5)), kind=EDGE)
         assert (answer.status, answer.detail) == (507, "this server cannot keep a file now (No space left on device)")
     wait_until(lambda: served.files() == before)

@@ -9,9 +9,9 @@ import pytest
 
 from vitviz.system.strangers import FORM_FILES
 from vitviz.ui.pictures import upload_of
-from vitviz.ui.server.files import Folder
 from vitviz.ui.server.rule import RequestError
 from vitviz.ui.server.tools import with_uploads
+from vitviz.ui.server.visitor_files import Folder
 
 
 def test_a_picture_in_a_call_is_kept_as_an_upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

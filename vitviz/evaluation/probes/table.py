@@ -11,7 +11,7 @@ from vitviz.attention.precision import plain_torch
 from vitviz.attribution.parameters import Choice, LayerNumber, Parameter, Token
 from vitviz.errors.arguments import checked_parameters, instance, word
 from vitviz.errors.kinds import MethodError
-from vitviz.evaluation.probes.attention import (
+from vitviz.evaluation.probes.attention_probes import (
     NO_PREFIX,
     ONE_HEAD,
     attention_distance,
@@ -25,7 +25,7 @@ from vitviz.evaluation.probes.features import patch_components, patch_similarity
 from vitviz.evaluation.probes.findings import Findings
 from vitviz.evaluation.probes.lens import logit_lens, why_no_lens
 from vitviz.evaluation.probes.norms import massive_activations, outlier_patches, token_norms
-from vitviz.evaluation.probes.weights import NO_POSITIONS, patch_filters, position_similarity
+from vitviz.evaluation.probes.weight_probes import NO_POSITIONS, patch_filters, position_similarity
 from vitviz.features import KINDS
 from vitviz.models.config import ViTConfig
 from vitviz.models.given import NO_NETWORK, GivenConfig

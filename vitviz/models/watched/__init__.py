@@ -7,6 +7,6 @@ pictures that run together. ``stream`` finds the tokens between layers, ``record
 answers.
 """
 
-from vitviz.models.watched.facts import NO_STREAM, WATCHED_MODULE, ModuleConfig
+from vitviz.models.watched.module_config import NO_STREAM, WATCHED_MODULE, ModuleConfig
 
 __all__ = ["NO_STREAM", "WATCHED_MODULE", "ModuleConfig"]

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from vitviz.attention.precision import precise
 from vitviz.errors.kinds import MethodError
-from vitviz.models.watched.attention import MIN_WEIGHT
+from vitviz.models.watched.attention_operations import MIN_WEIGHT
 
 
 @dataclass(frozen=True, eq=False)

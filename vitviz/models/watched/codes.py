@@ -18,9 +18,9 @@ from einops import repeat
 from vitviz.models.watched.calls import AttentionCall
 from vitviz.models.watched.digests import call_digests, token_changes
 from vitviz.models.watched.local import local_hooks
-from vitviz.models.watched.places import TokenPlaces
 from vitviz.models.watched.replay import Replay
 from vitviz.models.watched.structure import CallShape
+from vitviz.models.watched.token_places import TokenPlaces
 
 # The most pairs of pictures over which changes are summed, if convolutions mix neighbours.
 MAX_PAIRS = 4

@@ -13,7 +13,7 @@ from vitviz.errors.kinds import MethodError
 from vitviz.models.watched.recorder import record
 
 if TYPE_CHECKING:
-    from vitviz.models.watched.network import WatchedNetwork
+    from vitviz.models.watched.watched_network import WatchedNetwork
 
 
 def watched_copy(network: WatchedNetwork) -> tuple[WatchedNetwork, list[list[nn.Parameter]]]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vitviz.models.watched.facts import Size
+from vitviz.models.watched.module_config import Size
 from vitviz.models.watched.structure import CallShape
 
 # The most by which a grid's aspect ratio may differ from the picture's, since a stem may round.

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from vitviz.models.watched.attention import check_kernel
+from vitviz.models.watched.attention_operations import check_kernel
 from vitviz.models.watched.calls import AttentionCall
 from vitviz.models.watched.finder import MAX_STEPS, AttentionFinder
 from vitviz.models.watched.reader import read_call

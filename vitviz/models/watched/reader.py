@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from vitviz.attention.precision import precise
-from vitviz.models.watched.attention import (
+from vitviz.models.watched.attention_operations import (
     MIN_WEIGHT,
     ROUNDING,
     Attention,

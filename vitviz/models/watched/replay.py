@@ -9,7 +9,7 @@ import torch
 
 from vitviz.attention.precision import precise
 from vitviz.errors.kinds import ConfigError
-from vitviz.models.watched.attention import PRODUCTS, Attention, check_kernel, operands_of, origin
+from vitviz.models.watched.attention_operations import PRODUCTS, Attention, check_kernel, operands_of, origin
 from vitviz.models.watched.calls import AttentionCall
 from vitviz.models.watched.finder import AttentionFinder, joined
 from vitviz.models.watched.program import PICTURE, Hook, Program, Result, Step

@@ -19,10 +19,10 @@ from vitviz.models.watched.calls import AttentionCall
 from vitviz.models.watched.codes import repaint
 from vitviz.models.watched.digests import call_digests, digest, token_changes
 from vitviz.models.watched.local import local_hooks
-from vitviz.models.watched.places import TokenPlaces
 from vitviz.models.watched.program import Hook
 from vitviz.models.watched.replay import OnCall, Replay
 from vitviz.models.watched.stream import ResidualStream
+from vitviz.models.watched.token_places import TokenPlaces
 
 # Of the colours of marked patches.
 SEED = 0

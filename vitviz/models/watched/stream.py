@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from vitviz.models.watched.attention import COPIES
+from vitviz.models.watched.attention_operations import COPIES
 from vitviz.models.watched.program import PICTURE, Hook, Program, first_tensor
 from vitviz.models.watched.replay import Replay
 

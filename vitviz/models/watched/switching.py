@@ -13,14 +13,14 @@ from vitviz.attention.precision import precise
 from vitviz.errors.kinds import MethodError
 from vitviz.models.pooling import Output
 from vitviz.models.targets import EffectScore
-from vitviz.models.watched.answers import replayed, require_hiding
 from vitviz.models.watched.calls import AttentionCall
+from vitviz.models.watched.program_outputs import replayed, require_hiding
 from vitviz.models.watched.replay import OnCall
 from vitviz.models.watched.verification import VerifiedModule
 from vitviz.progress import Progress
 
 if TYPE_CHECKING:
-    from vitviz.models.watched.network import WatchedNetwork
+    from vitviz.models.watched.watched_network import WatchedNetwork
 
 # The most by which changed colours of hidden patches may change the output, relative to the larger of 1 and its largest
 # number.

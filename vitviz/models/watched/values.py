@@ -10,7 +10,7 @@ import torch
 from vitviz.models.watched.calls import AttentionCall
 
 if TYPE_CHECKING:
-    from vitviz.models.watched.network import WatchedNetwork
+    from vitviz.models.watched.watched_network import WatchedNetwork
 
 
 def watched_values(network: WatchedNetwork, pixels: torch.Tensor) -> Iterator[torch.Tensor]:

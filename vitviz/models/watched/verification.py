@@ -15,11 +15,11 @@ from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import several
 from vitviz.models.watched.codes import decode_places
 from vitviz.models.watched.grids import is_one_grid
-from vitviz.models.watched.places import TokenPlaces
 from vitviz.models.watched.recorder import Run
 from vitviz.models.watched.replay import Replay, check_output
 from vitviz.models.watched.sequence import verify_sequence
 from vitviz.models.watched.stream import ResidualStream, find_stream
+from vitviz.models.watched.token_places import TokenPlaces
 
 # Passes of a module that draws random numbers: a chance of 0.1 is missed once in 800 times.
 RANDOM_PASSES = 64

@@ -28,7 +28,7 @@ from vitviz.features import layer_scores
 from vitviz.images.encoded import encoded
 from vitviz.images.opening import open_image
 from vitviz.images.sources import ImageSource
-from vitviz.ui.explorer.app import ICON
+from vitviz.ui.explorer.app_page import ICON
 from vitviz.ui.explorer.assets import FOLDER, document_around, json_block, script, style
 from vitviz.ui.explorer.device_file import device_file, device_refusal
 from vitviz.ui.facts import FINDING, FINDINGS, analysis_facts, examples, flips, model_facts, settings

@@ -11,7 +11,7 @@ from vitviz.errors.arguments import instance
 from vitviz.errors.messages import utf8
 from vitviz.images.preprocessing import Fit
 from vitviz.ui.explorer.assets import document_around, json_block, script, style
-from vitviz.ui.explorer.opening import add_reasons, opening
+from vitviz.ui.explorer.saved_state import add_reasons, opening
 from vitviz.ui.facts import analysis_facts, model_facts, settings
 from vitviz.ui.image_bytes import as_base64, as_webp
 from vitviz.ui.packs import FEATURES, features_packs, file_names, pack

@@ -15,7 +15,7 @@ export function figuresOf(measurement, context) {
   return make ? [make(measurement, context)].flat().filter(Boolean) : [];
 }
 
-// By the axes of a measurement, as in DRAWINGS of vitviz/evaluation/probes/pictures.py.
+// By the axes of a measurement, as in DRAWINGS of vitviz/evaluation/probes/probe_figures.py.
 /** @type {Record<string, (measurement: Measurement, context: ProbeContext) => any>} */
 const FIGURES = {
   token: tokenFigure,

@@ -13,9 +13,9 @@ from vitviz.ui.explorer.saved_page import page_parts
 from vitviz.ui.image_bytes import as_webp
 from vitviz.ui.packs import FEATURES, feature_names, features_packs, pack
 from vitviz.ui.pictures import Upload
-from vitviz.ui.server.decoding import UploadedPictures
-from vitviz.ui.server.files import Folder
 from vitviz.ui.server.line import Line, Once
+from vitviz.ui.server.uploaded_pictures import UploadedPictures
+from vitviz.ui.server.visitor_files import Folder
 
 # The explorer as one file, in the parts of `page_parts`; the original picture; that of the canvas.
 PAGE, PICTURE, SEEN = "page", "picture", "seen.webp"

@@ -16,16 +16,16 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vitviz.ui.server.bodies import LimitedBody, read_json, replayed
-from vitviz.ui.server.calls import CALL, checked_call, session_of
 from vitviz.ui.server.explanations import refusal
-from vitviz.ui.server.files import Folder
 from vitviz.ui.server.headers import ResponseHeaders
 from vitviz.ui.server.hosts import HostRules
 from vitviz.ui.server.log import LOGGER, place_of
+from vitviz.ui.server.program_calls import CALL, checked_call, session_of
 from vitviz.ui.server.routes import EVENT_STREAM, JOIN, PREFIX, Body, Route, find_route
 from vitviz.ui.server.rule import RequestError, UnderWay
 from vitviz.ui.server.tools import with_uploads
 from vitviz.ui.server.unread_replies import UnreadReplies
+from vitviz.ui.server.visitor_files import Folder
 
 # The headers and separators of a multipart form.
 FORM_BYTES = 2**16

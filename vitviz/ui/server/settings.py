@@ -15,7 +15,7 @@ from vitviz.images.isolated_pictures import LIMITS
 from vitviz.system.machine import memory
 from vitviz.ui.environment import LOOPBACK as LOOPBACK_HOSTS
 from vitviz.ui.server.hosts import SPACE_ID, networks
-from vitviz.video.facts import ClipLimits
+from vitviz.video.clip_facts import ClipLimits
 from vitviz.weights import BUNDLED, ZOO
 
 PREFIX = "VITVIZ_"

@@ -13,9 +13,9 @@ from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
 from vitviz.system.strangers import FORM_FILES
-from vitviz.ui.server.files import Folder
 from vitviz.ui.server.routes import FILE
 from vitviz.ui.server.rule import RequestError
+from vitviz.ui.server.visitor_files import Folder
 
 
 def with_uploads(value: Any, folder: Folder) -> Any:

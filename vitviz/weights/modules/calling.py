@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.functional import pad
 
 from vitviz.errors.kinds import ConfigError
-from vitviz.models.watched.facts import Size
+from vitviz.models.watched.module_config import Size
 from vitviz.models.watched.outputs import Forward, primary_output
 from vitviz.weights.modules.unwrap import package_of, vision_config
 

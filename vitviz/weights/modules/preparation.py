@@ -12,7 +12,7 @@ from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.errors.messages import choices, describe
 from vitviz.images.callable_preprocessing import CallablePreprocessing
 from vitviz.images.preprocessing import Preprocessing
-from vitviz.models.watched.facts import Size
+from vitviz.models.watched.module_config import Size
 from vitviz.weights.metadata.normalisations import NORMALISATIONS, moments_of
 from vitviz.weights.metadata.rules import PreprocessingRule
 from vitviz.weights.metadata.stated_preprocessing import OF_TIMM, timm_rule

@@ -13,9 +13,9 @@ from torch import nn
 
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.images.preprocessing import Preprocessing
-from vitviz.models.watched.facts import Size
+from vitviz.models.watched.module_config import Size
+from vitviz.models.watched.module_state import device_of, dtype_of
 from vitviz.models.watched.outputs import Forward, first_output
-from vitviz.models.watched.state import device_of, dtype_of
 from vitviz.weights.modules.calling import call_with_border, default_forward
 from vitviz.weights.modules.sizes import (
     find_channels,

@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import nn
 
-from vitviz.models.watched.facts import Size
 from vitviz.models.watched.grids import grid_of
+from vitviz.models.watched.module_config import Size
 from vitviz.weights.metadata.sides import are_sides, both_sides
 from vitviz.weights.modules.calling import clip_tubes
 from vitviz.weights.modules.unwrap import package_of, vision_config

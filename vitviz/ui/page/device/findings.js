@@ -1,4 +1,4 @@
-// Probes of a picture's attention, as vitviz/evaluation/probes/attention.py and norms.py have them.
+// Probes of a picture's attention, as vitviz/evaluation/probes/attention_probes.py and norms.py have them.
 
 import { digits, percent, range } from "../numbers.js";
 import { longNameOf, queryOf } from "../token_names.js";

@@ -17,22 +17,22 @@ from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError, VitvizError
 from vitviz.models.network import Encoding
 from vitviz.models.pooling import Output
-from vitviz.models.watched.answers import replayed, replayed_from, require_stream, vector
+from vitviz.models.watched.cls_reading import verify_reading
 from vitviz.models.watched.copying import watched_copy
-from vitviz.models.watched.facts import ModuleConfig, Size
-from vitviz.models.watched.gradients import (
+from vitviz.models.watched.module_config import ModuleConfig, Size
+from vitviz.models.watched.module_state import check_device, check_state, device_of, dtype_of
+from vitviz.models.watched.outputs import Forward, first_output, is_vector, observation_errors, primary_output
+from vitviz.models.watched.program_gradients import (
     watched_attention_gradients,
     watched_features,
     watched_gradients,
     watched_layer_gradients,
 )
-from vitviz.models.watched.outputs import Forward, first_output, is_vector, observation_errors, primary_output
-from vitviz.models.watched.reading import verify_reading
+from vitviz.models.watched.program_outputs import replayed, replayed_from, require_stream, vector
 from vitviz.models.watched.recorder import ORDER, ChangedPass, follow
 from vitviz.models.watched.recording import watch
 from vitviz.models.watched.replay import Replay
 from vitviz.models.watched.several import verify_several
-from vitviz.models.watched.state import check_device, check_state, device_of, dtype_of
 from vitviz.models.watched.switching import watched_head_scores, watched_without
 from vitviz.models.watched.values import watched_values
 from vitviz.models.watched.verification import VerifiedModule, verify_module

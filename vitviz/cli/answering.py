@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from vitviz.cli.output import note, print_json, show
-from vitviz.cli.pictures import check_picture, source_of, write_figure
+from vitviz.cli.picture_files import check_picture, source_of, write_figure
+from vitviz.cli.printing import note, print_json, show
 from vitviz.errors.arguments import integer
 from vitviz.errors.extras import optional
 from vitviz.errors.kinds import ConfigError, MethodError

@@ -13,8 +13,8 @@ from vitviz.features import Kind, components
 from vitviz.images.colours import ColorProfile
 from vitviz.images.preprocessing import Fit
 from vitviz.progress import Progress
+from vitviz.video.clip_facts import Clip
 from vitviz.video.clips import open_video
-from vitviz.video.facts import Clip
 from vitviz.video.render import even, padded
 from vitviz.video.writing import being_written, check_place, container_of, write_frames
 from vitviz.visualization.heatmaps import FIGURE_SIDE

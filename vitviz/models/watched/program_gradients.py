@@ -17,15 +17,15 @@ from vitviz.errors.kinds import MethodError
 from vitviz.models.autograd import NO_GRADIENTS, arriving_gradients
 from vitviz.models.gradient_trace import GradientTrace
 from vitviz.models.targets import Target
-from vitviz.models.watched.answers import replayed, replayed_from, require_hiding, require_stream
 from vitviz.models.watched.calls import AttentionCall
 from vitviz.models.watched.program import Result, first_tensor
+from vitviz.models.watched.program_outputs import replayed, replayed_from, require_hiding, require_stream
 from vitviz.models.watched.recording import pooling_weights
 from vitviz.models.watched.switching import ablation
 from vitviz.models.watched.verification import VerifiedModule
 
 if TYPE_CHECKING:
-    from vitviz.models.watched.network import WatchedNetwork
+    from vitviz.models.watched.watched_network import WatchedNetwork
 
 
 @dataclass

@@ -9,7 +9,7 @@ import torch
 
 from vitviz.errors.kinds import MethodError
 from vitviz.models.pooling import Output
-from vitviz.models.watched.facts import NO_STREAM
+from vitviz.models.watched.module_config import NO_STREAM
 from vitviz.models.watched.outputs import is_vector
 from vitviz.models.watched.program import Hook, Result
 from vitviz.models.watched.replay import OnCall, call_output
@@ -17,7 +17,7 @@ from vitviz.models.watched.stream import ResidualStream
 from vitviz.models.watched.verification import VerifiedModule
 
 if TYPE_CHECKING:
-    from vitviz.models.watched.network import WatchedNetwork
+    from vitviz.models.watched.watched_network import WatchedNetwork
 
 
 def replayed(

@@ -17,12 +17,12 @@ from vitviz.images.callable_preprocessing import CallablePreprocessing
 from vitviz.images.preprocessing import why_not_channels
 from vitviz.models.devices import usable_device
 from vitviz.models.watched import ModuleConfig
-from vitviz.models.watched.facts import Size
 from vitviz.models.watched.grids import attention_grids, describe_grid, is_one_grid
-from vitviz.models.watched.network import WatchedNetwork
+from vitviz.models.watched.module_config import Size
+from vitviz.models.watched.module_state import check_device, check_state
 from vitviz.models.watched.outputs import Forward, observation_errors, primary_output
 from vitviz.models.watched.replay import Replay
-from vitviz.models.watched.state import check_device, check_state
+from vitviz.models.watched.watched_network import WatchedNetwork
 from vitviz.progress import Progress, progress_bar
 from vitviz.weights.architectures import architecture_of_module
 from vitviz.weights.model import Model
@@ -34,7 +34,7 @@ from vitviz.weights.modules.missing import (
     not_stated,
     prefix_question,
 )
-from vitviz.weights.modules.outputs import choose_output, find_labels, module_probability
+from vitviz.weights.modules.output_choice import choose_output, find_labels, module_probability
 from vitviz.weights.modules.preparation import module_preprocessing, normalisation_question, read_function
 from vitviz.weights.modules.running import first_run, first_that_works
 from vitviz.weights.modules.sizes import (

@@ -16,7 +16,7 @@ from PIL import Image
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.encoder import analyze
-from vitviz.cli.output import (
+from vitviz.cli.printing import (
     STANDARD,
     check_output,
     is_stream,
@@ -29,7 +29,7 @@ from vitviz.cli.output import (
 )
 from vitviz.errors.kinds import ConfigError, DataError, ImageError, VitvizError
 from vitviz.errors.messages import legible
-from vitviz.images.kinds import FILE_SUFFIXES, left_out, picture_files, why_left_out
+from vitviz.images.file_kinds import FILE_SUFFIXES, left_out, picture_files, why_left_out
 from vitviz.system.paths import files_in
 from vitviz.visualization.captioned import png
 from vitviz.visualization.saving import check_ending, save_as

@@ -15,7 +15,7 @@ from vitviz.ui.holdings import Bound, Holdings
 from vitviz.ui.pictures import Upload
 from vitviz.ui.progress_reports import ProgressReport, Report, no_report
 from vitviz.ui.server.line import Line, Once, current_visitor
-from vitviz.video.facts import DEFAULT_LIMITS, ClipFacts, ClipLimits
+from vitviz.video.clip_facts import DEFAULT_LIMITS, ClipFacts, ClipLimits
 from vitviz.video.isolated_clips import open_frame, open_video
 from vitviz.worker import Limits, Worker
 

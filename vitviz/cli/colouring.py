@@ -9,8 +9,7 @@ from typing import Any
 
 from vitviz.attention.layout import Query
 from vitviz.cli.checkpoints import load_with_bar
-from vitviz.cli.output import check_output, note, reporting, show
-from vitviz.cli.pictures import (
+from vitviz.cli.picture_files import (
     analysis_of,
     check_picture,
     find_pictures,
@@ -18,10 +17,11 @@ from vitviz.cli.pictures import (
     write_figure,
     write_picture,
 )
+from vitviz.cli.printing import check_output, note, reporting, show
 from vitviz.errors.kinds import ConfigError
 from vitviz.features import Kind, components
 from vitviz.video.clips import CLIP_SUFFIXES
-from vitviz.video.components import film_components
+from vitviz.video.component_clips import film_components
 from vitviz.video.writing import CONTAINERS
 from vitviz.visualization.heatmaps import Style
 from vitviz.visualization.panels import figure
