@@ -65,8 +65,7 @@ def test_the_command_prints_the_table_and_keeps_every_area(
         assert list(each) == [*SERVING, RANDOM]
         assert all(values.shape == (2,) and ((values >= 0) & (values <= 1)).all() for values in each.values())
     assert table(found) + "\n" == output_text and saved["resolution"] == 24
-    alone = ["--method", "legrad", "--method", "rollout"]
-    assert main([*command, *alone]) == 0
+    assert main([*command, "--method", "legrad", "--method", "rollout"]) == 0
     assert [line.split(" |")[0] for line in capsys.readouterr().out.splitlines()[2:]] == [
         "| LeGrad",
         "| Attention rollout",
