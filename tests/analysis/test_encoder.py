@@ -54,8 +54,7 @@ def test_a_fit_decides_what_of_the_image_the_map_covers(
     assert heatmap.geometry.box == pytest.approx(box)
     assert analysis.prepared.pixels.shape == (1, 3, 4 * grid[0], 4 * grid[1])
     assert heatmap.overlay().size == size
-    seen = ~np.isnan(heatmap.pixels())
-    assert seen.sum() == (box[2] - box[0]) * (box[3] - box[1])
+    assert (~np.isnan(heatmap.pixels())).sum() == (box[2] - box[0]) * (box[3] - box[1])
 
 
 def test_an_analysis_counts_what_it_holds(make_model: MakeModel) -> None:

@@ -65,8 +65,7 @@ def spread(images: torch.Tensor) -> torch.Tensor:
 def test_views_of_fine_stripes_are_grey_where_they_are_made_smaller() -> None:
     """Without halving first, sampling would hit some stripes of one pixel and miss others."""
     stripes = repeat(torch.tensor([0.0, 1.0]), "pair -> image 3 row (column pair)", image=20, row=32, column=16)
-    small = views(only(), stripes, 8, generator())
-    assert (small - 0.5).abs().max() < 0.05
+    assert (views(only(), stripes, 8, generator()) - 0.5).abs().max() < 0.05
     assert views(only(), stripes, 32, generator()).std() > 0.2
 
 

@@ -112,6 +112,8 @@ async def test_work_at_the_same_time_shares_the_processors(monkeypatch: pytest.M
         each.release.set()
     assert [counts[each.thread] for each in held] == [4, 2]
     await asyncio.gather(*tasks)
+    line.has_even_shares = True
+    assert await line.run(lambda _: counts[threading.get_ident()]) == 2
 
 
 @pytest.mark.skipif(not IS_LINUX, reason="elsewhere threads have no priority of their own")

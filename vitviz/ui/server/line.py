@@ -51,8 +51,7 @@ def current_visitor() -> str:
 
 def current_bytes() -> int:
     """The length of the body of the current request."""
-    headers = getattr(LocalContext.request.get(None), "headers", {})
-    return int(headers.get("content-length", 0))
+    return int(getattr(LocalContext.request.get(None), "headers", {}).get("content-length", 0))
 
 
 class Line:
@@ -65,11 +64,12 @@ class Line:
         is_long: whether its work may take seconds, so that the work of other lines runs first.
 
     Attributes:
+        has_even_shares: whether work has no more than its place's part of the processors while other places are free.
         seconds: of its thread's processor, after which a report of work ends it; None if it may take any time.
     """
 
     def __init__(self, places: int = 1, *, is_long: bool = False) -> None:
-        self._places, self._free = places, places
+        self._places, self._free, self.has_even_shares = places, places, False
         self.seconds: float | None = None
         self._processors = torch.get_num_threads()
         self._threads = ThreadPoolExecutor(places, "vitviz-line", _step_back if is_long else None)
@@ -108,7 +108,8 @@ class Line:
     def _begin(self, work: Callable[[Report], Result], report: Report) -> Result:
         begun = time.thread_time()
         # Of this thread. Work at the same time that had all processors would wait for each other's at every step.
-        torch.set_num_threads(max(1, self._processors // (self._places - self._free)))
+        places = self._places if self.has_even_shares else self._places - self._free
+        torch.set_num_threads(max(1, self._processors // places))
 
         def report_in_time(step: Step) -> None:
             report(step)
