@@ -173,5 +173,11 @@ def open_picture(
     """
     # The decoder of HEIC always starts threads.
     limits = replace(limits, threads=kind_of(start_of(path)) == HEIC)
-    arguments = name, value_range, color_profile
-    return decoded_by(worker, f"{__name__}:read_picture", opened_file(path, legible(name)), arguments, name, limits)
+    return decoded_by(
+        worker,
+        f"{__name__}:read_picture",
+        opened_file(path, legible(name)),
+        (name, value_range, color_profile),
+        name,
+        limits,
+    )

@@ -14,8 +14,10 @@ FRAMES = 4
 
 def place_of(error: BaseException) -> str:
     """Place and type of an error, without its message, which may quote the request."""
-    frames = traceback.extract_tb(error.__traceback__)[-FRAMES:]
-    places = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
+    places = [
+        f"{Path(frame.filename).name}:{frame.lineno} {frame.name}"
+        for frame in traceback.extract_tb(error.__traceback__)[-FRAMES:]
+    ]
     return " > ".join([*places, type(error).__name__])
 
 

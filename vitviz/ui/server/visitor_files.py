@@ -82,8 +82,9 @@ class Folder:
         self.path, self.keep_seconds = Path(get_upload_folder()), keep_seconds
         self.path.mkdir(0o700, parents=True, exist_ok=True)
         # What the files take, by the names of their folders.
-        bound = Bound(max_bytes or shutil.disk_usage(self.path).free // 2)
-        self.sizes = Holdings[Path](bound, "files", on_drop=_delete, keeps_newest=False)
+        self.sizes = Holdings[Path](
+            Bound(max_bytes or shutil.disk_usage(self.path).free // 2), "files", on_drop=_delete, keeps_newest=False
+        )
 
     @contextmanager
     def new(self, name: str) -> Iterator[NewFile]:
@@ -134,8 +135,7 @@ class Folder:
         if path.parent != self.sizes.get(path.parent.name) or not os.path.isfile(path):
             return None
         # A child that a file took over may have made a link, where nothing forbids it.
-        is_itself = os.path.realpath(path) == os.path.join(os.path.realpath(self.path), *path.parts[-2:])
-        return path if is_itself else None
+        return path if os.path.realpath(path) == os.path.join(os.path.realpath(self.path), *path.parts[-2:]) else None
 
     def watch(self) -> None:
         """Delete what nobody has used for as long as files are kept from now on, in a thread of its own."""
