@@ -19,6 +19,7 @@ import vitviz
 from tests.support.example import EXAMPLE
 from tests.support.map_contents import metadata_of
 from vitviz import METHODS, Analysis, AttentionTrace, Model, QueryError, VisionTransformer
+from vitviz.ui.explorer.assets import FOLDER
 from vitviz.ui.explorer.saved_page import whole_page
 from vitviz.ui.packs import MAX_ROLLOUT_TOKENS, features_packs, file_names, map_file, pack
 
@@ -157,6 +158,9 @@ def test_the_whole_page_holds_every_file_and_asks_nobody(example: Analysis) -> N
     files = start_of(page)["files"]
     assert list(files) == file_names(example.trace)
     assert base64.b64decode(files["layer 3"]) == pack(example.trace, "layer 3")
+    # The page's types name all that it begins with.
+    declared = (FOLDER / "types.d.ts").read_text().partition("interface Start {")[2].partition("\n}")[0]
+    assert start_of(page).keys() <= {*re.findall(r"^  (\w+)\??:", declared, re.MULTILINE)}
     # Every place in the template is filled.
     assert not re.search(r"@(title|head|body|heading|template|start|script)@", page)
 

@@ -96,6 +96,10 @@ def test_a_saved_page_shows_its_maps(browser: Browser, coarse_example: Analysis,
         file.write_text(whole_page(coarse_example, "cat", resolution=COARSE, link=link))
         with saved_page(browser, file) as page:
             expect(caption(page)).to_contain_text(said)
+            if link.endswith("query=4,4"):
+                # What a link names is asked of the next map, too.
+                page.select_option(".vx-method", "attention")
+                expect(caption(page)).to_contain_text("Attention from patch (4, 4)")
             if "dog" not in link:
                 continue
             # There and back: the map without parameters, of the most probable class.

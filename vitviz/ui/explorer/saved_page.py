@@ -75,7 +75,7 @@ def page_parts(
         "settings": {**settings(), "opens_any": False},
         "state": state.to_json(),
         # Whoever wrote the link asks what it names; what the page opens with by itself, nobody asks.
-        "asked": [dict(view.parameters) for view in state.views if link],
+        "questions": [dict(view.parameters) for view in state.views if link],
         "views": [analysis_facts("page", analysis, picture, view=state.views[0], name=name)],
         "models": {"": model_facts("", source or analysis.model.name, analysis.model)},
         "files": files,
