@@ -24,7 +24,7 @@ from vitviz.ui.first_view import opening_view
 from vitviz.ui.image_bytes import as_base64, as_webp
 from vitviz.ui.links import print_link, read_link
 from vitviz.ui.models import ModelChoice, title_of
-from vitviz.ui.normalize import bounds_of, normalize, normalize_input, parameters_of
+from vitviz.ui.normalize import bounds_of, normalize, normalize_input, parameters_of, sentence
 from vitviz.ui.packs import computed_by, map_file, rows_pack
 from vitviz.ui.pictures import MAX_NAME_CHARS, Upload, upload_of
 from vitviz.ui.progress_reports import ProgressReport, Report, no_report
@@ -337,12 +337,6 @@ class Handlers:
                 picture = target.get("like") if isinstance(target, Mapping) else None
                 return ViewSource(analysis, origin, picture and self.service.pictures.upload(picture))
         return None
-
-
-def sentence(error: VitvizError) -> str:
-    """An error's message with a full stop."""
-    text = str(error)
-    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def _own_model(value: object) -> ModelChoice:

@@ -110,7 +110,7 @@ def _parameters(
             value = record.kind.canonical(values[record.name], bounds, record.title)
         except VitvizError as error:
             has_default = not isinstance(record.kind, ClassTarget) or bool(bounds.labels)
-            notes.append(f"{error}.{' The default is shown.' * has_default}".replace("?.", "?"))
+            notes.append(f"{sentence(error)}{' The default is shown.' * has_default}")
             continue
         if value != record.default_for(bounds, target):
             parameters[record.name] = value
@@ -207,6 +207,12 @@ def parameters_of(
                 f"{nbytes:,} bytes; expected at most {max_bytes:,}, by a lower resolution, or 0"
             )
     return arguments
+
+
+def sentence(error: VitvizError) -> str:
+    """An error's message with a full stop."""
+    text = str(error)
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def resolution_step(model: Model) -> int:

@@ -14,7 +14,8 @@ from vitviz.errors.kinds import CheckpointError, MethodError, QueryError, Vitviz
 from vitviz.errors.messages import quote
 from vitviz.progress import DownloadProgress
 from vitviz.system.strangers import GRACE_SECONDS
-from vitviz.ui.handlers import Handlers, sentence
+from vitviz.ui.handlers import Handlers
+from vitviz.ui.normalize import sentence
 from vitviz.ui.progress_reports import ExpiredError, ProgressReport, RunEnded, Step
 from vitviz.ui.server.line import current_bytes, current_visitor
 from vitviz.ui.server.log import INTERNAL_ERROR, log_unexpected
