@@ -106,7 +106,7 @@ class AnalysisService:
 
     def share(self, is_shared: bool) -> None:
         """Decide whether strangers may come: then no model of theirs is opened, and their work ends after a while."""
-        # Threads gain small work little, and take from the next, which soon comes.
+        # A second thread saves small work little time, and takes a processor from the next, which comes soon.
         self.models.is_shared = self.short.has_even_shares = is_shared
         self.short.seconds = self.long.seconds = RUN_SECONDS if is_shared else None
 
