@@ -163,8 +163,7 @@ def test_a_map_about_a_class_takes_a_label_or_a_number(
     options = ["-o", str(output), "--resolution", "32", "--target", str(dog) if target == "number" else target]
     assert main([command_of(method), str(photo), *options]) == 0
     assert "class dog" in capsys.readouterr().out
-    expected = analyze(photo, bundled, resolution=32).map(method, target=dog)
-    assert same_pixels(output, expected.overlay())
+    assert same_pixels(output, analyze(photo, bundled, resolution=32).map(method, target=dog).overlay())
 
 
 EVERY_PARAMETER = [

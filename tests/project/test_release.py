@@ -20,8 +20,7 @@ def test_the_version_is_in_one_place_and_others_agree() -> None:
     assert '[tool.hatch.version]\npath = "vitviz/__init__.py"\n' in (ROOT / "pyproject.toml").read_text()
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == vitviz.__version__
     changes = (ROOT / "CHANGELOG.md").read_text()
-    versions = re.findall(r"^## \[(.+?)\]", changes, re.MULTILINE)
-    assert versions[:2] == ["Unreleased", vitviz.__version__]
+    assert re.findall(r"^## \[(.+?)\]", changes, re.MULTILINE)[:2] == ["Unreleased", vitviz.__version__]
 
 
 def test_every_heading_of_the_changes_is_one_of_keep_a_changelog() -> None:
@@ -79,8 +78,7 @@ def steps(workflow: str) -> list[dict[str, Any]]:
 
 def test_the_workflows_call_the_two_commands_of_the_readme_on_both_systems() -> None:
     jobs = yaml.safe_load(WORKFLOWS["test.yml"])["jobs"]
-    systems = jobs["commands"]["strategy"]["matrix"]["os"]
-    assert [name.split("-")[0] for name in systems] == ["ubuntu", "macos"]
+    assert [name.split("-")[0] for name in jobs["commands"]["strategy"]["matrix"]["os"]] == ["ubuntu", "macos"]
     lines = " ".join(step.get("run", "") for step in steps("test.yml"))
     assert all(f"make {target}" in lines for target in ("app", "test", "oldest", "newest", "docs"))
 

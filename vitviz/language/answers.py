@@ -31,7 +31,7 @@ from vitviz.language.text import Token, Word, find_word, special_ids, text_of
 from vitviz.language.word_maps import PictureGrid, painted
 from vitviz.progress import progress_bar
 from vitviz.visualization.heatmaps import Heatmap
-from vitviz.visualization.own_maps import whole_picture
+from vitviz.visualization.user_maps import whole_picture
 
 Whole = Literal["picture", "everything"]
 WHOLES: tuple[Whole, ...] = ("picture", "everything")

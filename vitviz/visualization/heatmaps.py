@@ -30,10 +30,10 @@ from vitviz.visualization.colormaps import (
 )
 from vitviz.visualization.map_rows import Rows
 from vitviz.visualization.overlays import overlay, pixels
-from vitviz.visualization.own_maps import map_of, whole_picture
 from vitviz.visualization.regions import share_inside
 from vitviz.visualization.saving import save_as
 from vitviz.visualization.scales import PERCENTILES, SCALES, FittedScale, ScaleName, fit, percentile_pair
+from vitviz.visualization.user_maps import map_of, whole_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
