@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from vitviz.attention.layout import Prefix, prefix_names
+from vitviz.attention.layout import Prefix
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.images.callable_preprocessing import CallablePreprocessing
 from vitviz.images.preprocessing import why_not_channels
 from vitviz.models.devices import usable_device
 from vitviz.models.watched import ModuleConfig
-from vitviz.models.watched.grids import attention_grids, describe_grid, is_one_grid
+from vitviz.models.watched.grids import describe_grid
 from vitviz.models.watched.module_config import Size
 from vitviz.models.watched.module_state import check_device, check_state
 from vitviz.models.watched.outputs import Forward, observation_errors, primary_output
@@ -28,11 +28,9 @@ from vitviz.weights.architectures import architecture_of_module
 from vitviz.weights.model import Model
 from vitviz.weights.modules.missing import (
     IMAGE_SIZE,
-    PATCH_SIZE,
     Question,
     labels_question,
     not_stated,
-    prefix_question,
 )
 from vitviz.weights.modules.output_choice import choose_output, find_labels, module_probability
 from vitviz.weights.modules.preparation import module_preprocessing, normalisation_question, read_function
@@ -40,10 +38,9 @@ from vitviz.weights.modules.running import first_run, first_that_works
 from vitviz.weights.modules.sizes import (
     describe_overlap,
     find_image_size,
-    find_patch_size,
-    find_prefix,
 )
 from vitviz.weights.modules.texts import split_texts
+from vitviz.weights.modules.token_grids import TokenGrids
 from vitviz.weights.modules.unwrap import find_vision_part, unwrap
 from vitviz.weights.read import summarise
 
@@ -100,7 +97,6 @@ def _load(
         check_state(module)
     if device is not None:
         check_device(module, usable_device(device))
-    tokens = find_prefix(module) if prefix is None else prefix_names(prefix)
     stated: dict[str, Any] = {
         **{"image_size": image_size, "patch_size": patch_size, "prefix": prefix, "labels": labels},
         **{"preprocessing": preprocessing, "normalisation": normalisation, "forward": forward},
@@ -134,21 +130,12 @@ def _load(
     labelling = find_labels(module, known_labels, output, has_logits, names_in_file)
     if labelling is None:
         missing["labels"] = labels_question(primary_output(output).shape[1])
-    grids = attention_grids(replay.shapes, size, len(tokens or ())) if not is_one_grid(replay.shapes) else []
-    count = replay.shapes[0].queries
-    patches = [patch_size] if patch_size else list(dict.fromkeys(grid.patch for grid in grids))
-    if not patches and not (found := find_patch_size(module, size, count, len(tokens or ()))):
-        missing["patch_size"] = PATCH_SIZE
-    patches = patches or [found or size]
-    extra = count - (size[0] // patches[0][0]) * (size[1] // patches[0][1])
-    # Of more tokens than patches, the patch size may be wrong.
-    is_short = not grids and 2 * extra < count
-    if prefix is None and (tokens is None or (is_short and len(tokens) < extra)):
-        missing["prefix"] = prefix_question(extra)
+    tokens, questions = TokenGrids.of(module, replay.shapes, size, patch_size, prefix)
+    missing |= questions
     prepare = partial(module_preprocessing, module, preprocessing, normalisation)
-    if (preparation := prepare(run.full, patches[0], channels)) is None:
+    if (preparation := prepare(run.full, tokens.patches[0], channels)) is None:
         missing["normalisation"] = normalisation_question(module)
-    if missing or labelling is None or tokens is None or preparation is None:
+    if missing or labelling is None or tokens.prefix is None or preparation is None:
         raise not_stated(name, stated, missing)
     class_names, label_source, labels_assumed = labelling
     assumptions += (*assumed, *((f"labels {label_source}",) * labels_assumed))
@@ -160,35 +147,39 @@ def _load(
         assumptions += (f"probability {probability_name}: {probability_source}",) * is_assumed
 
     def watch(patch: Size) -> WatchedNetwork:
-        grid = next((each for each in grids if each.patch == patch), None)
-        # A class token that is added after the layers takes no part in their attention.
-        has_none = prefix is None and (grid.extra if grid else extra if not grids else None) == 0
-        own = (*size, *patch, channels, len(class_names), probability_name)
-        return WatchedNetwork(module, name, function, ModuleConfig(*own, () if has_none else tokens), replay)
+        names = tokens.prefix_beside(patch, prefix is not None)
+        config = ModuleConfig(*size, *patch, channels, len(class_names), probability_name, names)
+        return WatchedNetwork(module, name, function, config, replay)
 
-    network = first_that_works(watch, patches)
+    network = first_that_works(watch, tokens.patches)
     replay.program.on_run = lambda: None
     patch = network.config.patch_height, network.config.patch_width
     prepared, source, is_default = prepare(run.full, patch, channels) or preparation
-    if is_default:
-        assumptions += (f"preprocessing {summarise(prepared)}: {source}; preprocessing=… states another",)
+    assumptions += (f"preprocessing {summarise(prepared)}: {source}; preprocessing=… states another",) * is_default
     card = {
         "watched from": f"{type(module).__module__}.{type(module).__name__}",
         "preprocessing": source,
         "labels": label_source,
         **({"probability": f"{probability_name} ({probability_source})"} if class_names else {}),
     }
-    grid = next((each for each in grids if each.patch == patch), None)
-    if grid is not None:
-        card["grid"] = describe_grid(grids, grid, network.config.depth)
+    if (stage := tokens.stage(patch)) is not None:
+        card["grid"] = describe_grid(tokens.stages, stage, network.config.depth)
         assumptions += () if patch_size else (card["grid"],)
-    verified, names = network.verified(network.noise()), network.config.prefix
-    listed = [each.rows * each.columns + each.extra for each in grids if each.patch != patch]
-    assumptions += tuple(verified.describe(listed, names))
-    if names and not isinstance(prefix, Sequence | None) and not verified.reads_cls:
-        unproven = f"the first of {prefix!r} tokens without names; its output may read other tokens, too"
-        assumptions += (f"prefix {names[0]!r}: {unproven}",)
+    assumptions += _said_of_tokens(network, tokens, prefix)
     return Model(name, network, prepared, class_names, card, assumptions=assumptions, tower=tower)
+
+
+def _said_of_tokens(network: WatchedNetwork, tokens: TokenGrids, prefix: Prefix | None) -> tuple[str, ...]:
+    """What a user must know of a network's tokens, after its calls are verified."""
+    verified, config = network.verified(network.noise()), network.config
+    others = [each for each in tokens.stages if each.patch != (config.patch_height, config.patch_width)]
+    found = verified.describe([each.rows * each.columns + each.extra for each in others], config.prefix)
+    if config.prefix and not isinstance(prefix, Sequence | None) and not verified.reads_cls:
+        found.append(
+            f"prefix {config.prefix[0]!r}: the first of {prefix!r} tokens without names; its output may read other "
+            "tokens, too"
+        )
+    return tuple(found)
 
 
 def _replay(
