@@ -28,7 +28,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "probability": tuple(PROBABILITIES),
 }
 SIZES = ("image_size", "patch_size")
-NUMBERS: dict[str, Callable[[str], Any]] = {"heads": int, "norm_epsilon": float}
 OVERRIDES = ("heads", *SIZES, *CHOICES, "norm_epsilon", "architecture", "labels")
 
 
@@ -69,19 +68,11 @@ def _checked(fact: str, value: Any) -> Any:
         return integer(fact, value, 1, CheckpointError)
     if fact == "norm_epsilon":
         return number(fact, value, is_positive, "a finite number above 0", CheckpointError)
-    legal: Any
-    if fact in SIZES:
-        legal, expected = both_sides(value), "one or two whole numbers above 0 (height, width)"
-    elif fact == "labels":
-        legal = names_of_labels(value)
-        expected = "a name for each class from 0 on, or () where the outputs of a module are no classes"
-    elif fact == "architecture":
-        legal = value if isinstance(value, str) and value else None
-        expected = "timm's name of one, such as 'vit_base_patch16_224'"
-    else:
+    if fact not in READERS:
         facts = f"of a checkpoint you can pass {', '.join(OVERRIDES)}"
         raise CheckpointError(f"{plain(fact)} = {quote(value)}: {facts}{did_you_mean(fact, OVERRIDES)}")
-    if legal is None:
+    read, expected = READERS[fact]
+    if (legal := read(value)) is None:
         raise CheckpointError(f"{fact} = {quote(value)}: expected {expected}")
     return legal
 
@@ -92,6 +83,20 @@ def names_of_labels(labels: Any) -> tuple[str, ...] | None:
     if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(each, str) for each in names):
         return None
     return tuple(names)
+
+
+# What reads a fact that the user states, None for an illegal one, and what is expected.
+READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    **dict.fromkeys(SIZES, (both_sides, "one or two whole numbers above 0 (height, width)")),
+    "labels": (
+        names_of_labels,
+        "a name for each class from 0 on, or () where the outputs of a module are no classes",
+    ),
+    "architecture": (
+        lambda value: value if isinstance(value, str) and value else None,
+        "timm's name of one, such as 'vit_base_patch16_224'",
+    ),
+}
 
 
 def split_overrides(text: str) -> list[str]:
@@ -123,12 +128,19 @@ def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
 
 def _parse_value(fact: str, value: str) -> Any:
     """The value of a fact in a text; the text itself where it is no number, which is refused with all other values."""
-    if fact == "labels":
-        return [name.strip() for name in value.split(",") if name.strip()]
     with suppress(ValueError):
-        if fact in NUMBERS:
-            return NUMBERS[fact](value)
-        if fact in SIZES:
-            sides = [int(side) for side in value.replace("×", "x").split("x")]
-            return sides[0] if len(sides) == 1 else tuple(sides)
+        return PARSERS.get(fact, str)(value)
     return value
+
+
+def _parse_sides(text: str) -> int | list[int]:
+    sides = [int(side) for side in text.replace("×", "x").split("x")]
+    return sides[0] if len(sides) == 1 else sides
+
+
+PARSERS: dict[str, Callable[[str], Any]] = {
+    **dict.fromkeys(SIZES, _parse_sides),
+    "heads": int,
+    "norm_epsilon": float,
+    "labels": lambda text: [name.strip() for name in text.split(",") if name.strip()],
+}
