@@ -165,9 +165,8 @@ def _weights(cfg: Any, file: WeightFile) -> dict[str, Any]:
 
 def _classes(cfg: Any, file: WeightFile) -> int | None:
     """The number of classes of the classifier in a file of timm's; None if it has no key of timm's, or several."""
-    heads = [cfg.classifier] if isinstance(getattr(cfg, "classifier", None), str) else []
-    keys = [(key, tensor) for tensors in file.groups.values() for key, tensor in tensors.items()]
-    counts = {len(tensor) for key, tensor in keys for head in heads if f".{key}".endswith(f".{head}.weight")}
+    end, groups = f".{getattr(cfg, 'classifier', None)}.weight", file.groups.values()
+    counts = {len(tensor) for group in groups for key, tensor in group.items() if f".{key}".endswith(end)}
     return counts.pop() if len(counts) == 1 else None
 
 

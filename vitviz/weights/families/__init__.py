@@ -5,8 +5,8 @@ from vitviz.weights.families import einops_style, jax, meta, timm, transformers
 
 FAMILIES: tuple[Family, ...] = (
     *meta.FAMILIES,
-    *timm.FAMILIES,
-    *transformers.FAMILIES,
+    timm.TIMM,
+    transformers.VIT,
     *jax.FAMILIES,
     *einops_style.FAMILIES,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, OpenFact, Published
@@ -53,7 +54,7 @@ def dinov2_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
 def _published(checkpoint: MatchedCheckpoint) -> Published:
     """DINO's own models of these shapes; else timm's, with timm's way to resize positions."""
     rule = {"position_rule": "bicubic antialiased"}
-    return by_shape("DINO")(checkpoint) or {name: {**row, **rule} for name, row in timm.published(checkpoint).items()}
+    return by_shape("DINO", checkpoint) or {name: {**row, **rule} for name, row in timm.published(checkpoint).items()}
 
 
 def _is_training_run(prefix: str, group: str) -> bool:
@@ -86,7 +87,7 @@ FAMILIES = (
         ),
         excluded_keys=("decoder_embed.weight",),
         facts=dinov2_facts,
-        published=by_shape("DINOv2"),
+        published=partial(by_shape, "DINOv2"),
         default_transform=PreprocessingRule.convention(IMAGENET, "DINOv2's evaluation"),
         ignored={"mask_token": TRAINING},
         outside={"dino_head.*": TRAINING, "ibot_head.*": TRAINING},

@@ -6,7 +6,7 @@ A checkpoint matches a published one only if all of these shapes agree, that of 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,10 @@ def published_rows() -> Mapping[str, list[dict[str, Any]]]:
     return json.loads(DATA.read_text(encoding="utf-8"))
 
 
-def by_shape(group: str) -> Callable[[MatchedCheckpoint], Published]:
-    """A function that returns the published checkpoints of a group that have the shapes of a checkpoint."""
-
-    def published(checkpoint: MatchedCheckpoint) -> Published:
-        rows = [row for row in published_rows()[group] if _matches(row, checkpoint)]
-        return {row["name"]: {"heads": row["heads"], **row.get("facts", {})} for row in rows}
-
-    return published
+def by_shape(group: str, checkpoint: MatchedCheckpoint) -> Published:
+    """The published checkpoints of a group that have the shapes of a checkpoint, with their facts."""
+    rows = [row for row in published_rows()[group] if _matches(row, checkpoint)]
+    return {row["name"]: {"heads": row["heads"], **row.get("facts", {})} for row in rows}
 
 
 def _matches(row: Mapping[str, Any], checkpoint: MatchedCheckpoint) -> bool:

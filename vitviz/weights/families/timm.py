@@ -220,5 +220,3 @@ TIMM = Family(
     default_transform=PreprocessingRule.convention(HALVES, "timm's convention for AugReg", crop_fraction=0.9),
     ignored={"decoder_*": MAE_DECODER, "mask_token": MAE_DECODER},
 )
-
-FAMILIES = (TIMM,)

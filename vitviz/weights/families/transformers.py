@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from vitviz.errors.kinds import UnknownFamilyError
@@ -90,12 +91,10 @@ VIT = Family(
     excluded_keys=("embeddings.distillation_token",),
     model_types=("vit",),
     facts=vit_facts,
-    published=by_shape("transformers ViT"),
+    published=partial(by_shape, "transformers ViT"),
     default_transform=PreprocessingRule.convention(
         HALVES, "ViTImageProcessor's defaults", fit="squash", interpolation="bilinear"
     ),
     ignored={"embeddings.mask_token": TRAINING, "embeddings.position_ids": "numbers from 0 on"},
     outside={"decoder.*": OUTSIDE},
 )
-
-FAMILIES = (VIT,)
