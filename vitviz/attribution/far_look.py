@@ -73,7 +73,7 @@ def far_look(trace: AttentionTrace, pixels: torch.Tensor) -> FarLook | None:
     step = math.ceil(math.sqrt(layout.patch_count / MAX_QUERIES))
     queries = torch.arange(layout.patch_count).view(height, width)[step // 2 :: step, step // 2 :: step].flatten()
     is_query = torch.zeros(layout.token_count, dtype=torch.bool).index_fill(0, first + queries, True)
-    places = torch.cartesian_prod(*(torch.arange(count) / count for count in (height, width)))
+    places = torch.cartesian_prod(*(torch.arange(count).float() / count for count in (height, width)))
     importance = contrast(pixels, layout)
     # "key query", zero where the key is near.
     importance = importance[:, None] * importance[queries] * (torch.cdist(places, places[queries]) >= FAR)

@@ -94,26 +94,25 @@ def test_steps_between_layers_hide_none_of_them() -> None:
     assert load_own(deep.eval()).network.config.depth == 12
 
 
-class Features(OwnViT):
-    """Its tokens are features of convolutions that read each other's patches, or also of a norm over all of them."""
+STEM = (torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.GELU(), torch.nn.Conv2d(8, 3, 3, 2))
 
-    def __init__(self, has_norm: bool) -> None:
+
+class Features(OwnViT):
+    """Its tokens are features that read pixels of each other's patches, or also a norm over all of them."""
+
+    def __init__(self, *stem: torch.nn.Module) -> None:
         super().__init__()
-        self.stem = torch.nn.Sequential(
-            torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.GELU(), torch.nn.Conv2d(8, 3, 3, 2)
-        )
-        if has_norm:
-            self.stem.append(torch.nn.GroupNorm(1, 3))
+        self.stem = torch.nn.Sequential(*stem)
         self.eval()
 
     def tokens(self, pixels: torch.Tensor) -> torch.Tensor:
         return super().tokens(F.interpolate(F.pad(self.stem(pixels), (0, 1, 0, 1)), scale_factor=2.0))
 
 
-@pytest.mark.parametrize("has_norm", [False, True])
-def test_features_that_read_beyond_their_patch_open_and_say_so(has_norm: bool) -> None:
+@pytest.mark.parametrize("stem", [STEM, (*STEM, torch.nn.GroupNorm(1, 3)), (torch.nn.AvgPool2d(3, 2),)])
+def test_features_that_read_beyond_their_patch_open_and_say_so(stem: tuple[torch.nn.Module, ...]) -> None:
     said = "its tokens read more of the picture than their own patch"
-    model = load_own(Features(has_norm))
+    model = load_own(Features(*stem))
     assert model.network.config.depth == DEPTH
     assert any(each.startswith(said) for each in model.assumptions)
     assert not any(each.startswith(said) for each in load_own(OwnViT()).assumptions)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import torch
+import torch.nn.functional as F
 
 from vitviz.errors.kinds import ConfigError
 from vitviz.models.watched.calls import AttentionCall
@@ -24,8 +25,8 @@ from vitviz.models.watched.replay import OnCall, Replay
 from vitviz.models.watched.stream import ResidualStream
 from vitviz.models.watched.token_places import TokenPlaces
 
-# Of the colours of marked patches.
-SEED = 0
+# Of the colours of marked patches: of their middle, or of all of them.
+SEED, WHOLE = 0, 1
 # Marks must survive a layer scale that has hardly been trained.
 MARK_SCALE = 100.0
 # Operations that read all tokens change others, too. The changes must still correlate with the marks.
@@ -99,9 +100,9 @@ def verify_sequence(
         stream: the tokens between the layers; None if they are unknown, so that nothing is read behind the last one.
 
     Returns:
-        The number of the first call whose tokens other operations than convolutions and means have mixed, such as an
-        attention that cannot be observed, or of the call that would follow the last one; None if there is none. And
-        whether the tokens read more of the picture than their own patch, in words.
+        The number of the first call whose tokens other operations have mixed, such as convolutions, or an attention
+        that cannot be observed, or of the call that would follow the last one; None if there is none. And whether the
+        tokens read more of the picture than their own patch, in words.
 
     Raises:
         ConfigError: a layer does not read what the one before wrote, or has its tokens in another order; tokens that
@@ -113,7 +114,9 @@ def verify_sequence(
     layers = {number: layer for layer, number in enumerate(calls)}
     unmarked, all_marks = torch.zeros(depth + 1, tokens, dtype=torch.bool), _all_marks(depth + 1, tokens, extra)
 
-    def reads(marks: torch.Tensor, hooks: Mapping[int, Hook], count: int = depth) -> list[torch.Tensor]:
+    def reads(
+        marks: torch.Tensor, hooks: Mapping[int, Hook], count: int = depth, seed: int = SEED
+    ) -> list[torch.Tensor]:
         """Digests of what the first layers read; of all layers, also of the tokens behind the last one."""
         found: list[torch.Tensor] = []
 
@@ -121,27 +124,23 @@ def verify_sequence(
             found.append(places[-1].sort_tokens(digest(tokens[:, None]))[None])
 
         ends = {} if stream is None or count < depth else stream.hooks(stream.ends[-1:], on_tokens)
-        picture = repaint(pixels, marks[0, extra:].view(grid), SEED)
+        picture = repaint(pixels, marks[0, extra:].view(grid), seed)
         until = [*replay.steps_of(*calls[:count]), *ends]
         replay(picture, marked_pass(layers, places, marks[1:], found), {**hooks, **ends}, until)
         return found
 
-    def is_of_patches(hooks: Mapping[int, Hook]) -> bool:
+    def is_of_patches(hooks: Mapping[int, Hook], seed: int) -> bool:
         """Whether the tokens that the first layer reads change with their own patches alone."""
-        marks = unmarked.clone()
-        marks[0] = all_marks[0][0]
-        change = token_changes(reads(unmarked, hooks, 1)[0], reads(marks, hooks, 1)[0])
-        return torch.equal(change > 0, marks[:1].expand(3, -1))
+        change = token_changes(reads(unmarked, hooks, 1)[0], reads(all_marks[0], hooks, 1, seed)[0])
+        return torch.equal(change > 0, all_marks[0][:1].expand(3, -1))
 
-    def output(marks: torch.Tensor) -> torch.Tensor:
-        return replay(pixels, marked_pass(layers, places, marks[1:], []))
-
-    remarks: tuple[str, ...] = ()
-    if stream is not None and not is_of_patches({}):
-        remarks = ("its tokens read more of the picture than their own patch, such as features of convolutions do",)
+    beyond = (
+        "its tokens read more of the picture than their own patch, such as features of convolutions or other layers"
+    )
+    remarks = () if is_of_patches({}, WHOLE) else (beyond,)
     # A layer that changes nothing at all, such as one whose scale is zero, may be where it is.
     silent, mixtures = set[int](), set[int]()
-    reference, is_local = reads(unmarked, local), is_of_patches(local)
+    reference, is_local = reads(unmarked, local), is_of_patches(local, SEED)
     for marks in all_marks:
         # Features that all read all of the picture tell nothing of the layers.
         marks[0] &= is_local
@@ -151,10 +150,16 @@ def verify_sequence(
             if bool(marks[layer + 1].any()) and not bool((later > 0).any()) and layer not in silent:
                 alone = unmarked.clone()
                 alone[layer + 1] = True
-                if torch.equal(output(alone), output(unmarked)):
+                outputs = (replay(pixels, marked_pass(layers, places, each[1:], [])) for each in (alone, unmarked))
+                if torch.equal(*outputs):
                     silent.add(layer)
         marks[[layer + 1 for layer in silent]] = False
         mixtures |= {read for read, change in enumerate(found) if _is_mixed(read, calls, change, marks, extra)}
+    # What convolutions and means mix between the layers shows where they run as they are.
+    if any(number > replay.steps_of(calls[0])[0] for number in local):
+        marks = F.pad(all_marks[0][1:], (0, 0, 1, 0))
+        found = [token_changes(*pair) for pair in zip(reads(unmarked, {}), reads(marks, {}), strict=True)]
+        mixtures |= {read for read, change in enumerate(found) if bool(change[:, ~marks[: read + 1].any(0)].any())}
     return min(((*calls, calls[-1] + 1)[read] for read in mixtures), default=None), remarks
 
 

@@ -128,7 +128,7 @@ class VerifiedModule:
             for step in self.replay.unknown[:3]
         ]
         if self.mixed_from is not None:
-            mixing = "other operations mix tokens, such as an attention that cannot be observed"
+            mixing = "other operations mix tokens: convolutions, means, or an attention that cannot be observed"
             unseen.append(f"before call {self.mixed_from}, {mixing}")
         return [*found, *([f"not shown: {'; '.join(unseen)}"] if unseen else ()), *self.remarks]
 
