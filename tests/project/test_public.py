@@ -307,7 +307,8 @@ def test_a_package_that_does_not_load_says_why(cause: Exception | None) -> None:
 
 
 def test_a_torchvision_of_another_build_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "timm.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    late = "raise ImportError('Could not import a part') from RuntimeError('operator torchvision::nms does not exist')"
+    (tmp_path / "timm.py").write_text(late)
     monkeypatch.delitem(sys.modules, "timm", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(vitviz.CheckpointError) as found:

@@ -196,16 +196,15 @@ def test_what_is_said_overrides_and_stands_among_the_checks(fact: str, tmp_path:
 
 def test_a_patch_size_is_asked_for_where_pixels_make_no_square(tmp_path: Path) -> None:
     kept = Kept(FIRST["vit-pytorch"], tmp_path)
-    narrow = {
-        key: tensor[..., :96] if key.startswith("to_patch_embedding.") else tensor for key, tensor in kept.state.items()
-    }
-    for part in ("weight", "bias"):
-        narrow[f"to_patch_embedding.3.{part}"] = kept.state[f"to_patch_embedding.3.{part}"]
-    narrow["to_patch_embedding.2.bias"] = kept.state["to_patch_embedding.2.bias"]
+    of_pixels = [f"to_patch_embedding.{part}" for part in ("1.weight", "1.bias", "2.weight")]
+    narrow = kept.state | {key: kept.state[key][..., :96] for key in of_pixels}
     with pytest.raises(CheckpointError, match="pass patch_size="):
         kept.read(narrow)
     config = kept.read(narrow, patch_size=(4, 8)).model.network.config
     assert (config.patch_height, config.patch_width, config.channels) == (4, 8, 3)
+    convolution = Kept(FIRST["timm"], tmp_path / "timm")
+    with pytest.raises(CheckpointError, match=r"its patches have 8×8 pixels; leave out patch_size$"):
+        convolution.read(convolution.state, patch_size=4)
 
 
 def test_a_matrix_for_patches_in_an_order_that_nothing_tells_is_refused(tmp_path: Path) -> None:

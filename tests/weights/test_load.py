@@ -134,6 +134,7 @@ def test_an_unknown_name_is_answered_with_near_ones(server: HubServer, told: Cal
             "vitviz.list_models() or `vitviz models` lists the names, 'vitviz-photos' is bundled"
         )
     assert "did you mean" not in told("zzz")
+    assert "of timm, write 'timm:swin_tiny_patch4'; " in told("swin_tiny_patch4")
     assert not server.log
 
 

@@ -83,8 +83,10 @@ def read_source(
             raise CheckpointError(verification.sentence)
     if model.engine == "module":
         if dtype != model.network.precision:
-            reason = "a package's model, which computes in the float32 in which it is opened"
-            raise ConfigError(f"precision {precision!r}: {model.name} is {reason}")
+            raise ConfigError(
+                f"precision {precision!r}: {model.name} is a package's model, "
+                "which computes in the float32 in which it is opened"
+            )
         return reading
     network = model.own_network(model.name)
     with enough_memory(model.name, "model"):

@@ -118,11 +118,12 @@ def building(package: str, purpose: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, ImportError) and error.name == package:
             raise CheckpointError(needs(purpose, package)) from None
-        first, *more = str(error).strip().splitlines() or [""]
+        # transformers imports its parts late, and hides why one of them fails.
+        cause = error.__cause__ or error if isinstance(error, ImportError) else error
+        first, *more = str(cause).strip().splitlines() or [""]
         message = f"{first} {more[0].strip()}" if more and first.endswith(":") else first
-        hint = MISFIT * ("torchvision" in message)
-        reason = shorten(message, MAX_REASON_CHARS, placeholder=" …")
-        raise CheckpointError(f"{package}: {purpose}: {type(error).__name__}: {reason}{hint}") from None
+        reason = f"{shorten(message, MAX_REASON_CHARS, placeholder=' …')}{MISFIT * ('torchvision' in message)}"
+        raise CheckpointError(f"{package}: {purpose}: {type(cause).__name__}: {reason}") from None
 
 
 def _of_timm(name: str, file: WeightFile | None = None) -> Built:

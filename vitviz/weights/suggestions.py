@@ -53,6 +53,8 @@ def no_checkpoint(source: object, names: Iterable[str], bundled: str) -> str:
             place = f" ({missing(text)})"
         elif repository is not None:
             suggestion += f"of the hub, write {HUB + repository[1]!r}; "
+        elif "_patch" in text:
+            suggestion += f"of timm, write {PACKAGES[0] + text!r}; "
     return (
         f"{describe(text)}: neither a checkpoint's name nor a file or folder{place}; {suggestion}"
         f"vitviz.list_models() or `vitviz models` lists the names, {bundled!r} is bundled"

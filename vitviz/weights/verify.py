@@ -91,11 +91,17 @@ class Verification:
     @property
     def rows(self) -> list[tuple[str, str, str]]:
         """A table with its header."""
-        rows = [("compared", "largest difference", "exact")]
-        for each in self.comparisons:
-            difference = each.note or f"{each.difference:.1e}, allowed {each.bound:.1e}"
-            rows.append((each.quantity, difference, "yes" if each.exact else "no"))
-        return rows
+        return [
+            ("compared", "largest difference", "exact"),
+            *(
+                (
+                    each.quantity,
+                    each.note or f"{each.difference:.1e}, allowed {each.bound:.1e}",
+                    "yes" if each.exact else "no",
+                )
+                for each in self.comparisons
+            ),
+        ]
 
 
 def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[tuple[int, int]] = ()) -> Verification:

@@ -240,7 +240,10 @@ def _patch_size(checkpoint: MatchedCheckpoint) -> tuple[int, int, int]:
     """Height and width of a patch, and channels."""
     weight, facts = checkpoint.tensor("patch_embedding.weight"), checkpoint.facts
     if weight.ndim == 4:
-        return weight.shape[2], weight.shape[3], weight.shape[1]
+        channels, height, width = weight.shape[1:]
+        if facts.get("patch_size", (height, width)) != (height, width):
+            raise CheckpointError(f"{checkpoint.name}: its patches have {height}×{width} pixels; leave out patch_size")
+        return height, width, channels
     # Other families do not tell in which order a matrix reads the numbers of a patch.
     if weight.ndim == 2 and facts.get("channels_last"):
         pixels, override = weight.shape[1], facts.get("patch_size")

@@ -261,7 +261,10 @@ class MatchedCheckpoint:
 
     def missing_key(self, canonical_key: str) -> CheckpointError:
         """The error for a missing tensor; it names the key that the tensor would have."""
-        return CheckpointError(f"{self.name}: missing {quote(self.expected_key(canonical_key))}")
+        return CheckpointError(
+            f"{self.name}: missing {quote(self.expected_key(canonical_key))}"
+            f"{'; it is one of several files: expected their folder' * ('-of-0' in self.name)}"
+        )
 
     def record(self, fact: str, value: Any, source: str, assumed: bool = False) -> Any:
         """Add a fact with its source to the checks; returns its value.

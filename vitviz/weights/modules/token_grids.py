@@ -59,7 +59,7 @@ class TokenGrids:
         extra = count - (size[0] // height) * (size[1] // width)
         # Of more tokens than patches, the patch size may be wrong.
         is_short = not stages and named < extra < count / 2
-        if prefix is None and (names is None or is_short):
+        if prefix is None and (is_short or (names is None and extra >= 0)):
             questions["prefix"] = prefix_question(extra)
         return cls(names, stages, patches or [size], extra), questions
 
