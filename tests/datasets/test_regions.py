@@ -18,7 +18,7 @@ from tests.support.refusals import check_refusals
 from vitviz import ConfigError, Model, VitvizError
 from vitviz.cli.batching import _print
 from vitviz.cli.parsing import parse
-from vitviz.datasets import BatchRequest, MapRequest, read_items, rows_of, run_batch, work
+from vitviz.datasets import NUMBERS, BatchRequest, MapRequest, read_items, rows_of, run_batch, work
 from vitviz.datasets.masks import mask_of
 
 MAPS = (MapRequest("rollout"), MapRequest("attention", {"layer": -1}))
@@ -46,10 +46,10 @@ def test_the_share_is_that_of_the_library(
     model = make_model(fit="crop", image_width=16)
     request = BatchRequest(model, MAPS, masks=tmp_path / "masks")
     items = read_items(str(pictures))
-    summary = run_batch(request, items, tmp_path / "out")
+    summary = run_batch(request, items, tmp_path / "out", writers=[NUMBERS])
+    assert sorted(path.name[0] for path in (tmp_path / "out" / NUMBERS.folder).rglob("*.npz")) == ["a", "b", "c", "n"]
     found = rows(tmp_path / "out")
-    mask = np.zeros((40, 60))
-    mask[4:20, 10:35] = 1
+    mask = np.pad(np.ones((16, 25)), ((4, 20), (10, 25)))
     for name in ("a.jpg", "deep/b.png", "c.d.png"):
         analysis = vitviz.analyze(pictures / name, model)
         for each in MAPS:

@@ -68,11 +68,10 @@ class BatchSettings:
 
     def has_files(self, key: str) -> bool:
         """Whether all files beside the table exist for the picture with this key."""
-        maps = [each.name for each in self.request.maps]
         return all(
             (self.output / writer.folder / file_name(key, ending)).is_file()
             for writer in self.writers
-            for ending in writer.endings(maps)
+            for ending in writer.endings([each.name for each in self.request.maps])
         )
 
 
@@ -186,15 +185,16 @@ class RowComputer:
         return results
 
     def _write_row(self, item: Item, info: FileInfo, result: PictureResult | VitvizError) -> dict[str, Any]:
-        """The row of a picture, once its other files are written."""
+        """The row of a picture, once its other files are written; with an error in its row, it has none."""
+        row = row_of(item.key, info, result, self.settings.request, self.settings.thumbnails)
         try:
-            if isinstance(result, PictureResult):
+            if isinstance(result, PictureResult) and row["error"] is None:
                 for writer in self.settings.writers:
                     writer.write(result, partial(make_file_path, self.settings.output, writer.folder, item.key))
         except VitvizError as error:
-            result = error
+            row = row_of(item.key, info, error, self.settings.request, self.settings.thumbnails)
         # The label is of no column: the summary names those that are no class of the model.
-        return {LABEL: item.label} | row_of(item.key, info, result, self.settings.request, self.settings.thumbnails)
+        return {LABEL: item.label} | row
 
 
 def _shrink(prepared: PreparedImage) -> PreparedImage:
