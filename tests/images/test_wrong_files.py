@@ -62,7 +62,7 @@ def test_a_bomb_is_refused_and_never_decoded(name: str, tmp_path: Path, monkeypa
     decoded = []
     for plugin in (ImageFile.ImageFile, WebPImagePlugin.WebPImageFile):
         monkeypatch.setattr(plugin, "load", lambda image: decoded.append(image))
-    count = rf"^{re.escape(name)}: ({pixels:,} pixels|Image size \({pixels} pixels\) exceeds .*); "
+    count = rf"^{re.escape(name)}: ({pixels:,} pixels|Image size \({pixels} pixels\)(?: exceeds .*)?); "
     with warnings.catch_warnings(), pytest.raises(ImageError, match=f"{count}at most 64,000,000 .* smaller copy"):
         warnings.simplefilter("ignore")
         UnopenedImage(tmp_path / name, max_pixels=MAX_PIXELS)

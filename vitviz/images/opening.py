@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
-from vitviz.errors.arguments import named_arguments, word
+from vitviz.errors.arguments import instance, named_arguments, word
 from vitviz.errors.extras import needs
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import describe, legible
@@ -105,7 +105,7 @@ def open_image(
     >>> vitviz.open_image("cat.jpg").size
     (451, 300)
     """
-    name = legible(name or _name_of(source))
+    name = legible(instance("name", name or _name_of(source), str, "pathlib.Path(path).name"))
     value_range = checked_range(value_range)
     word("color_profile", color_profile, COLOR_PROFILES, ConfigError)
     source = as_source(source, name)
@@ -207,8 +207,9 @@ def _identified(file: BinaryIO, name: str, max_pixels: int | None) -> tuple[Imag
     try:
         image, full_size = open_undecoded(file)
     except BOMBS as error:
-        way = SMALLER if max_pixels is None else SMALLER_HERE.format(max_pixels)
-        raise ImageError(f"{name}: {error}; {way}") from None
+        # Of a stranger's picture, Pillow's limit is not the one that counts.
+        end, way = (",", SMALLER) if max_pixels is None else (" exceeds", SMALLER_HERE.format(max_pixels))
+        raise ImageError(f"{name}: {str(error).partition(end)[0]}; {way}") from None
     # SyntaxError: of a JPEG file.
     except (UnidentifiedImageError, SyntaxError):
         file.seek(0)
@@ -231,7 +232,7 @@ def _refusal(error: Exception, name: str, kind: str) -> ImageError:
     if isinstance(error, MemoryError):
         return ImageError(f"{name}: opening it takes more memory than there is; expected a picture that takes less")
     if isinstance(error, BOMBS):
-        return ImageError(f"{name}: {error}; {SMALLER}")
+        return ImageError(f"{name}: {str(error).partition(',')[0]}; {SMALLER}")
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
     if kind == "TIFF":
         return ImageError(f"{name}: a TIFF file cut short, or {UNREAD}: {reason}; {AS_ARRAY}")
