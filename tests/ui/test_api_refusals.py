@@ -70,7 +70,7 @@ BAD_PARAMETERS: list[tuple[str, Any, str]] = [
     ("attention", {"layer": 1.5}, "layer = 1.5: expected a whole number"),
     ("attention", {"head": 6}, "head = 6: expected a whole number from -6 to 5"),
     ("attention", {"head": "first"}, "head = 'first': expected 'mean', 'max' or 'min'"),
-    ("attention", {"query": [14, 0]}, "query[0] = 14: expected a whole number from 0 to 13"),
+    ("attention", {"query": [14, 0]}, "] of a patch, a square of the picture, from [0, 0] to [13, 13]"),
     ("attention", {"query": [0, 1, 2]}, "query = [0, 1, 2]: expected [row, column] of a patch"),
     ("attention", {"query": "register 5"}, "query = 'register 5': expected 'cls', 'register 1', "),
     ("attention", {"query": 201}, "query = 201: expected a whole number from 0 to 200"),
@@ -94,7 +94,7 @@ BAD_PARAMETERS: list[tuple[str, Any, str]] = [
     ("relevance", {"target": {"like": {"path": "/etc/passwd"}}}, "= '/etc/passwd': not uploaded here"),
     ("relevance", {"target": {"like": "example:rocket.jpg", "patch": [16, 0]}}, "patch (16, 0): this model has"),
     ("relevance", {"target": {"patch": 3}}, "target.patch = 3: expected [row, column] of a patch"),
-    ("relevance", {"target": {"patch": [99, 0]}}, "target.patch[0] = 99: expected a whole number from 0 to"),
+    ("relevance", {"target": {"patch": [99, 0]}}, "target.patch = [99, 0]: expected [row, column] of a patch, "),
     ("relevance", {"target": {"text": "a cat"}}, "it reads no texts; expected a network of pictures and texts"),
 ]
 BAD_STYLES: list[tuple[dict[str, Any], str]] = [

@@ -238,7 +238,7 @@ def test_a_link_without_a_second_picture_shows_an_example_beside_it(browser: Bro
 def test_what_does_not_fit_a_link_is_left_out_with_a_reason(browser: Browser, address: str) -> None:
     with opened_page(browser, address, "layout=alike&second.example=coffee.jpg&alike=14.0&alike-layer=8") as page:
         expect(page.locator(".vx-notice")).to_contain_text("layer 8: expected at most 7. The best layer is shown.")
-        expect(page.locator(".vx-notice")).to_contain_text("Of the squares to compare with, 1 are left out")
+        expect(page.locator(".vx-notice")).to_contain_text("Left out of the squares to compare with: 1")
         assert (first_view(page)["alike"], state(page)["alike_layer"]) == (None, None)
 
 

@@ -83,7 +83,7 @@ def test_parameters_are_those_of_the_probe(visit: Visit, key: str) -> None:
         ({"probe": 3}, "probe = 3: expected"),
         ({"probe": "patch_components", "parameters": {"layer": 3}}, "parameters.layer = 3: expected a whole number"),
         ({"probe": "patch_components", "parameters": {"query": "cls"}}, "parameters has no 'query'"),
-        ({"probe": "patch_similarity", "parameters": {"query": [9, 9]}}, "parameters.query[0] = 9"),
+        ({"probe": "patch_similarity", "parameters": {"query": [9, 9]}}, "parameters.query = [9, 9]"),
         ({"probe": "patch_similarity", "parameters": [1]}, "parameters = [1]: expected an object"),
     ],
 )

@@ -165,7 +165,7 @@ def test_another_picture_is_analysed_and_has_a_link(visit: Visit, picture: Uploa
     name = reply["state"]["views"][0]["picture"]
     assert name.startswith("picture:")
     assert reply["views"][0]["name"] == title and reply["views"][0]["pixels"] == [40, 24]
-    assert reply["notes"] == ["Of the pins, 1 are left out: this model and picture lack them."]
+    assert reply["notes"] == ["Left out of the pins: 1, which this model and picture lack."]
     answer = visit.ask("describe", state=reply["state"], uids=[reply["views"][0]["uid"]])
     assert answer["link"] == f"?picture={name.partition(':')[2]}&method=attention&pins=3,5&p.layer=2&p.query=cls"
     again = visit.run("open", link=answer["link"])

@@ -159,9 +159,9 @@ def test_a_state_gets_the_values_of_its_model_and_says_each_change(make_model: M
         "Resolution 18: expected a multiple of the patch's 4 pixels: 16 or 20. The trained resolution is used.",
         "class 'class 9': this model has no such class; expected a label or a number to 4: 'class 0', 'class 1', "
         "'class 2', 'class 3' or 'class 4'. The default is shown.",
-        "Of the pins, 2 are left out: this model and picture lack them.",
-        "Of the heads switched off, 1 are left out: this model and picture lack them.",
-        "Of the patches switched off, 1 are left out: this model and picture lack them.",
+        "Left out of the pins: 2, which this model and picture lack.",
+        "Left out of the heads switched off: 1, which this model and picture lack.",
+        "Left out of the patches switched off: 1, which this model and picture lack.",
     ]
 
 

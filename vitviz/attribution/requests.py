@@ -89,10 +89,13 @@ def token_of(name: str, value: object, layout: TokenLayout | None) -> Query:
         return word(name, value, (*(layout.prefix if layout else ("cls", "register 1")), PATCHES))
     rows, columns, count = (layout.grid_height, layout.grid_width, layout.token_count) if layout else [MAX_INDEX] * 3
     if isinstance(value, list | tuple):
-        if len(value) != 2:
-            raise MethodError(f"{name} = {quote(value)}: expected [row, column] of a patch")
-        row = number(f"{name}[0]", value[0], 0, rows - 1, whole=True)
-        return int(row), int(number(f"{name}[1]", value[1], 0, columns - 1, whole=True))
+        ranges = zip(value, (0, 0), (rows - 1, columns - 1), strict=True)
+        try:
+            row, column = (number(name, *each, whole=True) for each in ranges)
+        except (MethodError, ValueError):
+            legal = f"[row, column] of a patch, a square of the picture, from [0, 0] to [{rows - 1}, {columns - 1}]"
+            raise MethodError(f"{name} = {quote(list(value))}: expected {legal}") from None
+        return int(row), int(column)
     return int(number(name, value, 0, count - 1, whole=True))
 
 

@@ -80,7 +80,7 @@ def normalize_view(view: View, analysis: Analysis) -> tuple[View, list[str]]:
         ("squares to compare with", (view.alike,) if view.alike else (), alike),
     ):
         if len(before) != len(after):
-            notes.append(f"Of the {kind}, {len(before) - len(after)} are left out: this model and picture lack them.")
+            notes.append(f"Left out of the {kind}: {len(before) - len(after)}, which this model and picture lack.")
     # A probe asks about the patch in the middle by default.
     middle = replace(bounds, default_query=(layout.grid_height // 2, layout.grid_width // 2))
     return (

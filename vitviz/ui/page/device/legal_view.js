@@ -27,7 +27,7 @@ export function legalView(view, { methods, probes }, facts, model) {
   };
   const lacking = Object.entries(SET_TITLES).map(([name, title]) => {
     const count = /** @type {any} */ (view)[name].length - /** @type {any} */ (sets)[name].length;
-    return count ? `Of the ${title}, ${count} are left out: this model and picture lack them.` : "";
+    return count ? `Left out of the ${title}: ${count}, which this model and picture lack.` : "";
   });
   const legal = {
     ...view, ...sets, alike: view.alike && isInside(view.alike) ? view.alike : null,
