@@ -28,8 +28,8 @@ test("a pointer that rests while the page appears under it touches nothing", () 
 });
 
 test("who has no pointer is asked to touch", () => {
-  const texts = ["Point at a square to light what is like it.", "Point anywhere to ask.", "The square you point at asks.", "A pointer."];
-  const touched = ["Touch a square to light what is like it.", "Touch anywhere to ask.", "The square you touch asks.", "A pointer."];
+  const texts = ["Point at a square. A click shows it.", "Point anywhere; click the map.", "The square you point at asks.", "“click beetle”"];
+  const touched = ["Touch a square. A tap shows it.", "Touch anywhere; tap the map.", "The square you touch asks.", "“click beetle”"];
   assert.deepEqual(texts.map((text) => wordsOfFinger(text, true)), touched);
   assert.deepEqual(texts.map((text) => wordsOfFinger(text, false)), texts);
 });

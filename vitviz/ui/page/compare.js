@@ -11,6 +11,7 @@ import { answeredBy } from "./question_rule.js";
 import { backend, METHODS, SETTINGS } from "./settings.js";
 import { isEqual, isPaired } from "./store.js";
 import { classOf, valueOf } from "./tokens.js";
+import { wordsOfFinger } from "./touches.js";
 
 /** @typedef {{ title: string, value: any }} Offer */
 /**
@@ -163,6 +164,6 @@ export class Comparison {
     find("own_scales").checked = hasOwnScales();
     find("difference").checked = layout === "difference";
     const letter = "AB"[page.active];
-    setText(find("active"), `Sheet, layers and options change ${letter}; click the other map to change that one.`);
+    setText(find("active"), wordsOfFinger(`Sheet, layers and options change ${letter}; click the other map to change that one.`));
   }
 }

@@ -22,6 +22,7 @@ import { Sheet, SHEET_RATIOS } from "./sheet.js";
 import { showStrip } from "./strip.js";
 import { nameOf, queryOf } from "./token_names.js";
 import { isFarLook, isLooking, tokenOf, valueOf } from "./tokens.js";
+import { wordsOfFinger } from "./touches.js";
 import { controls, panels, probes } from "./widgets.js";
 
 const OWN_SCALES = "Each has its own scale.", HELD_SCALE = "All are on the scale that is held.";
@@ -304,7 +305,7 @@ function showCell(pane, token, count) {
   const hasFocus = document.activeElement === find("sheet"), { facts, view } = pane;
   const layer = valueOf(view, "layer", facts), head = valueOf(view, "head", facts);
   const cell = page.hoveredCell ?? (hasFocus && layer !== undefined && head !== undefined ? { layer, head } : null);
-  const hint = isHiding() ? HIDING_HINT : isHeldFor(ATTENTION) ? HELD_SCALE : store.state.shared_scale ? "" : OWN_SCALES;
+  const hint = isHiding() ? wordsOfFinger(HIDING_HINT) : isHeldFor(ATTENTION) ? HELD_SCALE : store.state.shared_scale ? "" : OWN_SCALES;
   setText(find("cell"), cell ? sentenceOfCell(pane, cell, token) : count && !effects() ? sentenceOfMarked(pane, token, count) : hint);
 }
 

@@ -5,6 +5,7 @@ import { create, labelled, newId } from "./dom.js";
 import { digits, range } from "./numbers.js";
 import { TargetField } from "./target_field.js";
 import { nameOf } from "./token_names.js";
+import { wordsOfFinger } from "./touches.js";
 
 /** @typedef {{facts: Facts, model: Model, choose: (value: any) => void, isSlow: boolean}} ControlContext */
 /** @typedef {{parts: (Node | string)[], show: (value: any) => void}} Control */
@@ -50,7 +51,9 @@ function radios(record, options, { choose }) {
  * @returns {Control}
  */
 function tokens({ title }, { facts, choose, isSlow }) {
-  const hint = create("p", { className: "vx-hint", textContent: "Token: click a patch, or one of the names in the picture’s corner." });
+  const hint = create("p", {
+    className: "vx-hint", textContent: wordsOfFinger("Token: click a patch, or one of the names in the picture’s corner."),
+  });
   if (!isSlow) return { parts: [hint], show: () => {} };
   const select = create("select", { onchange: () => choose(JSON.parse(select.value)) });
   const middle = /** @type {Cell} */ ([Math.floor(facts.rows / 2), Math.floor(facts.columns / 2)]);

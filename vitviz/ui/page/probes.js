@@ -16,6 +16,7 @@ import { activePane, activeView, page, requests, store } from "./page.js";
 import { backend, PROBES, SCALES } from "./settings.js";
 import { analysisKey } from "./store.js";
 import { probeDefaultOf } from "./tokens.js";
+import { wordsOfFinger } from "./touches.js";
 
 export class Probes {
   constructor() {
@@ -157,7 +158,7 @@ export class Probes {
       create("figcaption", {}, create("span", { textContent: figure.title }), button),
       ...figure.parts,
       legend,
-      create("p", { className: "vx-hint", textContent: figure.note ?? "" }),
+      create("p", { className: "vx-hint", textContent: wordsOfFinger(figure.note ?? "") }),
     );
     if (figure.key) figureElement.append(keyOf(figure.key));
     this.showLegend(legend, figure);

@@ -23,7 +23,8 @@ export function isTouch(event) {
  * @param {string} text
  */
 export const wordsOfFinger = (text, isFinger = matchMedia("(hover: none)").matches) =>
-  (isFinger ? text.replaceAll(/Point( at)?\b/g, "Touch").replaceAll("point at", "touch") : text);
+  (isFinger ? text.replaceAll(/Point( at)?\b/g, "Touch").replaceAll("point at", "touch").replaceAll(/\b(a )click\b/gi, "$1tap")
+    .replaceAll(/\bClick (?=a )/g, "Tap ").replaceAll(/\bclick (?=a |the )/g, "tap ") : text);
 
 /**
  * @param {EventTarget} target
