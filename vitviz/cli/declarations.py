@@ -351,7 +351,7 @@ def commands() -> list[Command]:
         ),
         command(
             "verify",
-            "compare a checkpoint with the package that it comes from",
+            "",
             "checkpoints:run_verify",
             *ONE_CHECKPOINT,
             option("--image", type="path", default=None, help="a photograph (default: a bundled one)"),

@@ -39,7 +39,7 @@ class Command:
 
     Args:
         name: what is typed.
-        help: its line in the list of commands.
+        help: its line in the list of commands; empty for one that is not listed.
         run: the function that runs it, ``"MODULE:FUNCTION"`` in this package. It takes the options by name.
         fixed: arguments of the function that are no options, such as the method.
         epilog: the end of its help.

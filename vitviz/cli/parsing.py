@@ -75,7 +75,8 @@ def _add(commands: Any, command: Command) -> Parser:
     parser = commands.add_parser(
         command.name,
         prog=f"vitviz {command.name}",
-        help=command.help,
+        # argparse lists a command with any text, an empty one, too.
+        **({"help": command.help} if command.help else {}),
         epilog=command.epilog,
         formatter_class=form,
         allow_abbrev=False,
