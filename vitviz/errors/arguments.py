@@ -226,9 +226,15 @@ def _checked(
 
 
 def _parameter_list(parameters: Iterable[Parameter]) -> str:
-    """The names of the parameters; ``=…`` marks those with a default. Others of any name are left out."""
+    """The names of the parameters; ``=…`` marks those with a default, and for a model stands what gives one.
+
+    Others of any name are left out.
+    """
     named = (each for each in parameters if each.kind != Parameter.VAR_KEYWORD)
-    return ", ".join(each.name + "=…" * (each.default is not Parameter.empty) for each in named)
+    return ", ".join(
+        "vitviz.load()" if each.annotation == "Model" else each.name + "=…" * (each.default is not Parameter.empty)
+        for each in named
+    )
 
 
 def _item(value: object) -> object:

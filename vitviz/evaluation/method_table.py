@@ -83,7 +83,9 @@ def find_images(
         report(sentence)
     if len(paths) < count:
         fewer = f", or count={len(paths)}" * (len(paths) > 1)
-        raise DataError(f"{folder}: {len(paths)} images in it; expected at least {count}{fewer}")
+        raise DataError(
+            f"{folder}: {len(paths)} image{'s' * (len(paths) != 1)} in it; expected at least {count}{fewer}"
+        )
     sample = torch.randperm(len(paths), generator=torch.Generator().manual_seed(seed))[:count]
     return [paths[index] for index in sorted(sample.tolist())]
 

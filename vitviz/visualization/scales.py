@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vitviz.errors.arguments import number, number_or_none, two_or_none, word
+from vitviz.errors.arguments import instance, number, number_or_none, two_or_none, word
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import describe
 
@@ -289,7 +289,8 @@ def fit(
         None if end is None else number(name, end, math.isfinite, "a finite number, or None")
         for name, end in (("low", low), ("high", high))
     )
-    values = np.concatenate([np.empty(0), *(as_array(values).ravel() for values in maps)])
+    several = instance("maps", maps, Iterable, "[heatmap]", MethodError)  # type: ignore[type-abstract]
+    values = np.concatenate([np.empty(0), *(as_array(values).ravel() for values in several)])
     if not values.size or not np.isfinite(values).all():
         raise MethodError("scale: no values, or NaN or infinity among them; expected the numbers of at least one map")
     reference = np.sort(np.abs(values) if signed else values)
@@ -302,9 +303,8 @@ def fit(
         # An end of 0 says nothing of a scale around zero.
         end = max(abs(low or 0), abs(high or 0)) or end
     else:
-        is_any_usable = record is not LOG
-        start = low if low is not None and (is_any_usable or low > 0) else start
-        end = high if high is not None and (is_any_usable or high > 0) else end
+        start = low if low is not None and (record is not LOG or low > 0) else start
+        end = high if high is not None and (record is not LOG or high > 0) else end
         # A stated lower end moves a fitted upper one that lies below it.
         end = max(start, end) if low is not None and high is None else end
     return FittedScale(record, min(start, end), end, reference, percentiles, signed, scale is None)
