@@ -46,8 +46,9 @@ def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any)
     # Gradio would end with a traceback.
     if os.environ.get(MCP, "").lower() == "true" and find_spec("mcp") is None and demo.server_settings.api:
         raise ConfigError(needs(f"{MCP}=true", "mcp"))
-    # It logs what a client sends, some of it as nobody's.
-    logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
+    # They log what a client sends, some of it as nobody's.
+    for package in ("mcp", "python_multipart"):
+        logging.getLogger(package).setLevel(logging.CRITICAL + 1)
     logging.getLogger().addFilter(lambda record: "mcp" not in Path(record.pathname).parts)
     settings, service = demo.server_settings, demo.handlers.service
     settings.check_memory(used_memory())

@@ -33,8 +33,8 @@ pytestmark = [pytest.mark.hostile, pytest.mark.process]
 Make = Callable[..., Any]
 
 
-# The client of these tests, and the reader of forms, log what they do themselves.
-OTHERS = ("httpx", "httpcore", "asyncio", "python_multipart")
+# The client of these tests logs what it does itself.
+OTHERS = ("httpx", "httpcore", "asyncio")
 
 
 @pytest.fixture
@@ -75,11 +75,11 @@ def test_every_wrong_body_is_told_in_a_sentence(served: RunningApp, silent: None
 
 
 @pytest.mark.parametrize("route", ["cancel", "reset"])
-def test_wrong_fields_of_a_cancelled_call_are_gradios_to_name(served: RunningApp, silent: None, route: str) -> None:
-    for value in ({"x": 1}, [], None, 5, {"event_id": 5}, {"event_id": "a", "session_hash": 5, "fn_index": True}):
+def test_wrong_fields_of_a_cancelled_call_are_told_in_a_sentence(served: RunningApp, silent: None, route: str) -> None:
+    wrong = [{"fn_index": each, "event_id": "a", "session_hash": "b"} for each in (float("inf"), "x", [1])]
+    for value in (*wrong, {}, {"x": 1}, [], None, 5, {"event_id": "a\ud800"}):
         answer = post(served.port, f"/gradio_api/{route}", json.dumps(value).encode())
-        assert answer.status in (200, 422) and len(answer.body) < 900, (value, answer)
-    assert is_sentence(post(served.port, f"/gradio_api/{route}", b"{"))
+        assert is_sentence(answer) or (route, answer.status) == ("reset", 200), (value, answer)
 
 
 def test_json_of_any_depth_gets_a_sentence(served: RunningApp, silent: None) -> None:

@@ -42,11 +42,11 @@ class ResponseHeaders:
 
     def secured(self, start: Message, path: str) -> Message:
         """The start of a response with these headers, for a path below the app's root."""
-        # Gradio's CORS headers let pages of other sites read the response.
-        headers = [pair for pair in start.get("headers", []) if not pair[0].lower().startswith(b"access-control-")]
         is_file = path.startswith((FILE, "/files/", "/made/"))
         policy = self._file if is_file else self._device if path == DEVICE else self._page
-        headers += [
+        headers = [
+            # Gradio's CORS headers let pages of other sites read the response.
+            *(pair for pair in start.get("headers", []) if not pair[0].lower().startswith(b"access-control-")),
             (b"x-content-type-options", b"nosniff"),
             (b"referrer-policy", b"same-origin"),
             (b"content-security-policy", policy),

@@ -56,14 +56,14 @@ def _own_file(value: dict[str, Any]) -> dict[str, Any]:
     return {"path": str(upload.path), "orig_name": upload.name}
 
 
-def session_of(session: Any) -> str:
-    """The session of a client.
+def session_of(session: Any, name: str = "session_hash") -> str:
+    """The session of a client, or an event.
 
     Raises:
         RequestError: it is none.
     """
     if not isinstance(session, str) or re.fullmatch(SESSION, session) is None:
-        raise RequestError(400, f"session_hash = {quote(session)}: expected 1 to 128 letters and digits")
+        raise RequestError(400, f"{name} = {quote(session)}: expected 1 to 128 letters and digits")
     return session
 
 

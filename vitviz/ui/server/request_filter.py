@@ -15,6 +15,7 @@ from gradio.context import LocalContext
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from vitviz.attribution.json_values import fields
 from vitviz.ui.server.bodies import LimitedBody, read_json, replayed
 from vitviz.ui.server.explanations import refusal
 from vitviz.ui.server.headers import ResponseHeaders
@@ -129,6 +130,10 @@ class RequestFilter:
             value, session = checked_call(self._blocks, match, value)
             expect = stack.enter_context(self._unread_replies.asking(scope["client"][0]))
             answer.when_accepted = lambda event: expect(session or event, event)
+        elif scope["path"].startswith(PREFIX):
+            # Gradio's refusal of a cancellation would repeat its values, which JSON may not have.
+            for name, each in fields("the request", value, ("event_id", "session_hash", "fn_index")).items():
+                session_of(str(each) if type(each) is int else each, name)
         return json.dumps(value).encode()
 
 
