@@ -17,10 +17,9 @@ def usable_device(device: str | torch.device) -> torch.device:
     try:
         # The meta device has no number to read.
         torch.zeros(1, device=device).item()
-        return torch.device(device)
     # Each kind of device raises its own type of error when it is missing.
     except Exception:
-        pass
-    kinds = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    legal = choices(["cpu", *(kind for kind, is_available in kinds.items() if is_available)])
-    raise ConfigError(f"device {str(device)!r}: this machine has none of this name; expected {legal}")
+        kinds = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+        legal = choices(["cpu", *(kind for kind, is_available in kinds.items() if is_available)])
+        raise ConfigError(f"device {str(device)!r}: this machine has none of this name; expected {legal}") from None
+    return torch.device(device)

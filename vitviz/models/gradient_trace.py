@@ -84,8 +84,7 @@ class GradientTrace:
         gradients = precise(self.gradients[index])
         bias, buffer = self.biases[index] if self.biases else None, None
         bias = None if bias is None else precise(bias).expand(len(queries), -1, -1)
-        log_sums = self.log_sums[index]
-        for block, weights in weights_in_chunks(queries, keys, self.scale, bias, rows, log_sums):
+        for block, weights in weights_in_chunks(queries, keys, self.scale, bias, rows, self.log_sums[index]):
             if buffer is None:
                 buffer = empty(weights.shape, weights)
             gradient = buffer_view(buffer, weights.shape)

@@ -40,8 +40,10 @@ def _first(planes: torch.Tensor, grid_height: int, grid_width: int) -> torch.Ten
 
 def _refuse(planes: torch.Tensor, grid_height: int, grid_width: int) -> torch.Tensor:
     rows, columns = planes.shape[-2:]
-    grid = f"grid of {grid_height}×{grid_width} patches"
-    raise ImageError(f"{grid}: this model has positions for {rows}×{columns} and no rule for others")
+    raise ImageError(
+        f"grid of {grid_height}×{grid_width} patches: this model has positions for {rows}×{columns} and no rule for "
+        "others"
+    )
 
 
 PositionRule = Literal[

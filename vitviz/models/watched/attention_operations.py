@@ -47,6 +47,7 @@ class Attention:
         is_flipped: whether the product has the values first: valuesᵀ · weightsᵀ.
         scores: number of the product of queries and keys; None if there is none.
         scale: factor of the scores; what it does not explain of the weights is a bias.
+        factor: part of it that queries and keys both have in their product, as in torch's own kernel of plain products.
         leading: leading dimensions of the weights before queries and keys, from pictures to heads.
         is_swapped: whether the heads come before windows, as in Hiera.
         shared: number of heads that share their keys and values, and whose queries stand in one matrix.
@@ -58,6 +59,7 @@ class Attention:
     is_flipped: bool = False
     scores: int | None = None
     scale: float = 1.0
+    factor: float = 1.0
     leading: tuple[int, ...] = ()
     is_swapped: bool = False
     shared: int = 1
@@ -101,6 +103,13 @@ def operands_of(step: Step, args: Sequence[Any]) -> tuple[Any, Any]:
     """Both operands of a product."""
     first, second = PRODUCTS[step.name]
     return args[first], args[second]
+
+
+def shared_factor(steps: Sequence[Step], product: Step) -> float:
+    """The number by which both operands of a product were multiplied before views of them; 1 if there is none."""
+    sources = [steps[origin(steps, each).step] for each in operands_of(product, product.args)]
+    factors = [each.args[1] for each in sources if each.name == "mul" and [*map(type, each.args[1:])] == [float]]
+    return factors[0] if len(factors) == 2 and factors[0] == factors[1] > 0 else 1.0
 
 
 def queries_and_keys(step: Step, args: Sequence[Any], is_flipped: bool) -> tuple[torch.Tensor, torch.Tensor]:

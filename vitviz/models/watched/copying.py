@@ -34,7 +34,6 @@ def watched_copy(network: WatchedNetwork) -> tuple[WatchedNetwork, list[list[nn.
             raise MethodError(f"{network.name}: the module cannot be copied ({error})") from None
     noise = network.noise()
     verified = network.verified(noise)
-    program = verified.replay.program
     steps = () if verified.stream is None else verified.stream.steps
     originals = {id(own): other for own, other in zip(network.module.parameters(), module.parameters(), strict=True)}
     buffers = {id(own): other for own, other in zip(network.module.buffers(), module.buffers(), strict=True)}
@@ -43,6 +42,6 @@ def watched_copy(network: WatchedNetwork) -> tuple[WatchedNetwork, list[list[nn.
         used = {id(tensor) for tensor in record(copied.run, inputs)[0].constants}
     if used.isdisjoint(map(id, module.parameters())):
         raise MethodError(f"{network.name}: its output depends on no weight of the module that its forward is given")
-    depends = [set[int](), *(program.constants_before(step) for step in steps), set(originals)]
+    depends = [set[int](), *(verified.replay.program.constants_before(step) for step in steps), set(originals)]
     parts = [[each for key, each in originals.items() if key in after - before] for before, after in pairwise(depends)]
     return copied, parts[::-1] if steps and all(parts) else [list(module.parameters())]

@@ -29,6 +29,7 @@ from vitviz.models.watched.attention_operations import (
     operands_of,
     origin,
     queries_and_keys,
+    shared_factor,
 )
 from vitviz.models.watched.program import PICTURE, Constant, Program, Result, Step
 
@@ -155,11 +156,14 @@ class AttentionFinder:
         product = self._scores_of(step.args[PRODUCTS[step.name][plain.is_flipped]], weights, plain.is_flipped)
         if product is None:
             return plain
-        queries, keys = queries_and_keys(self.steps[product], self.operands[product], plain.is_flipped)
+        factor = shared_factor(self.steps, self.steps[product])
+        queries, keys = (
+            each / factor for each in queries_and_keys(self.steps[product], self.operands[product], plain.is_flipped)
+        )
         slope = _slope((queries.double() @ keys.double().mT).view(weights.shape), weights.double())
         usual = (1.0, queries.shape[-1] ** -0.5)
         scale = next((each for each in usual if abs(slope / each - 1) < SAME_SCALE), slope)
-        return replace(plain, scores=product, scale=scale)
+        return replace(plain, scores=product, scale=scale, factor=factor)
 
     def _scores_of(self, reference: Any, weights: torch.Tensor, is_flipped: bool) -> int | None:
         """The last product of queries and keys on which weights depend, if it has their size."""

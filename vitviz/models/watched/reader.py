@@ -66,7 +66,7 @@ def read_call(
     queries, keys = torch.zeros_like(output), torch.zeros_like(values)
     if part.scores is not None:
         queries, keys = queries_and_keys(steps[part.scores], operands[part.scores], part.is_flipped)
-        queries, keys = lead(queries)[..., rows, :], lead(keys, True)
+        queries, keys = lead(queries)[..., rows, :] / part.factor, lead(keys, True) / part.factor
     # Such a weight is not exact, and one of zero has no derivative of its logarithm.
     is_lost = weights < torch.finfo(weights.dtype).tiny
     logarithm = weights.masked_fill(is_lost, 1).log().masked_fill(is_lost, -math.inf)

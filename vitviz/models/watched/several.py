@@ -17,7 +17,6 @@ from vitviz.models.watched.verification import VerifiedModule
 
 # All of a trace that a pass computes.
 PARTS = ("queries", "keys", "bias", "pooled", "norms", "value_norms")
-Watched = tuple[torch.Tensor, AttentionTrace]
 
 
 def verify_several(
@@ -44,7 +43,7 @@ def verify_several(
     return several if all(map(_is_same, together, alone)) else None
 
 
-def _is_same(first: Watched, second: Watched) -> bool:
+def _is_same(first: tuple[torch.Tensor, AttentionTrace], second: tuple[torch.Tensor, AttentionTrace]) -> bool:
     """Whether an output and a trace are the same as others to rounding."""
     pairs = [(first[0], second[0]), *((getattr(first[1], name), getattr(second[1], name)) for name in PARTS)]
     return all(
