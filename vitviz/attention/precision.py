@@ -39,7 +39,7 @@ def plain_torch() -> Iterator[None]:
     """Leave out what the caller's code has set by ``torch.autocast`` and ``torch.set_default_device``: compute in the
     types of the tensors, and make new ones on the CPU where no device is given."""
     with ExitStack() as stack:
-        if torch.get_default_device().type != "cpu":
+        if torch.empty(0).device.type != "cpu":
             stack.enter_context(torch.device("cpu"))
         for device in AUTOCAST_DEVICES:
             if torch.is_autocast_enabled(device):
