@@ -73,7 +73,7 @@ oldest:
 	build/$@/bin/uv pip list --python build/$@/bin/python
 	build/$@/bin/python -m pytest $(WORKERS) -m 'not long and not browser and not process and not hostile and not parity' \
 	  --ignore=tests/ui --ignore=tests/project \
-	  $(addprefix --ignore=,$(shell grep -rlE '^pytestmark = .*mark\.parity|^from (playwright|vitviz\.ui( |\.(handlers|models)))' \
+	  $(addprefix --ignore=,$(shell grep -rlE '^pytestmark = .*mark\.parity|^from (playwright|tests\.driver|vitviz\.ui( |\.(handlers|models)))' \
 	  --include='test_*.py' tests)) $(ARGS)
 
 newest:

@@ -107,6 +107,7 @@ ON_DEVICE = """({ weights, pixels, rows, columns, height, width }) => {
 }"""
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("plain", ["none", "half", "all"])
 def test_the_device_finds_the_same_where_parts_of_a_large_grid_are_plain(plain: str) -> None:
     rows, columns, size = 24, 20, 2

@@ -12,7 +12,6 @@ from PIL import Image
 from tests.support.commands import THREADS, write_images
 from tests.support.makers import MakeModel
 from vitviz import Model, save_checkpoint
-from vitviz.ui.server.settings import ServerSettings
 
 
 @pytest.fixture
@@ -50,7 +49,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Model, dict[str, obj
     started = []
 
     class Demo:
-        def __init__(self, model: Model, server_settings: ServerSettings, others: Sequence[str]) -> None:
+        def __init__(self, model: Model, server_settings: object, others: Sequence[str]) -> None:
             self.model, self.server_settings, self.others = model, server_settings, others
 
     def serve(demo: Demo, **options: object) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub.utils import enable_progress_bars  # type: ignore[attr-defined]
 
-from tests.hub_server import HubServer
+from tests.hub_server import HubServer, counts_bytes
 from tests.support.commands import Capture, write_timm
 from vitviz import analyze, load
 from vitviz.cli.command import main
@@ -51,6 +51,7 @@ def server(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return server
 
 
+@counts_bytes
 def test_a_terminal_alone_shows_the_bar_of_a_download(
     server: HubServer, photo: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

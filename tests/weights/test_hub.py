@@ -12,7 +12,7 @@ import huggingface_hub
 import pytest
 from huggingface_hub import constants
 
-from tests.hub_server import HubServer, close_session
+from tests.hub_server import HubServer, close_session, counts_bytes
 from vitviz import CheckpointError
 from vitviz.progress import DownloadProgress
 from vitviz.weights.hub import download, is_cached
@@ -24,8 +24,6 @@ WEIGHTS = "model.safetensors"
 CONFIG = b'{"model_type": "vit"}'
 CONTENT = random.Random(0).randbytes(500_000)
 TOTAL = len(CONFIG) + len(CONTENT)
-# Earlier releases of the client count no bytes of a snapshot.
-counts_bytes = pytest.mark.skipif(huggingface_hub.__version__.startswith(("0.", "1.0", "1.1")), reason="client < 1.2")
 
 
 @pytest.fixture(autouse=True)

@@ -148,7 +148,7 @@ def test_compressed_numbers_are_read_as_they_were(tmp_path: Path) -> None:
     assert torch.equal(open_weights(path).read("", "w"), tensor)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit")
 def test_a_program_is_refused(tmp_path: Path) -> None:
     torch.jit.save(torch.jit.trace(torch.nn.Linear(2, 2).eval(), torch.zeros(1, 2)), tmp_path / "program.pt")
     with expect_refusal("program.pt", r"a program \(TorchScript\).*torch\.jit\.load\('program\.pt'\)"):
