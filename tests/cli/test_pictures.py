@@ -159,8 +159,7 @@ def test_every_record_is_a_line_also_of_those_that_failed(
 
 
 def test_probes_are_json_with_every_number(photo: Path, checkpoint: Path, capsys: Capture) -> None:
-    words = ["probe", str(photo), "--checkpoint", str(checkpoint), "--probe", "token_norms", "--json"]
-    assert main(words) == 0
+    assert main(["probe", str(photo), "--checkpoint", str(checkpoint), "--probe", "token_norms", "--json"]) == 0
     record = json.loads(capsys.readouterr().out)["probes"]["token_norms"]
     findings = probe(analyze(photo, load(checkpoint)), "token_norms")
     expected = findings.measurements["norms"].values.numpy()

@@ -250,8 +250,7 @@ def test_a_figure_of_every_layer_and_head(registers_page: Page, registers: Small
     assert f"{said} heads); each on its own scale." in (drawing.findtext("{*}title") or "")
     # A mean and every head in every layer.
     assert len(drawing.findall("{*}image")) == example.trace.layers * (1 + HEADS)
-    colours = pixels_of(save_figure(page, content="sheet"))[::2].reshape(-1, 3)
-    assert len(np.unique(colours, axis=0)) > 200
+    assert len(np.unique(pixels_of(save_figure(page, content="sheet"))[::2].reshape(-1, 3), axis=0)) > 200
 
 
 def test_a_saved_explorer_keeps_its_evidence(page: Page, example: Analysis, browser: Browser, tmp_path: Path) -> None:

@@ -296,8 +296,7 @@ def test_a_link_to_classes_that_are_named_by_numbers_shows_the_same_ones(make_mo
     model = replace(make_model(), labels=("10", "3", "7", "1", "7"))
     seen = shown(model)
     state = PageState((View(method="relevance", parameters={"target": target}),))
-    read = read_link(print_link(state, {}, [model.labels]))
-    assert normalize(read.state, [seen]) == (state, [])
+    assert normalize(read_link(print_link(state, {}, [model.labels])).state, [seen]) == (state, [])
     # A name comes before a number.
     written = normalize(read_link("?method=relevance&p.target=3").state, [seen])[0]
     assert written.views[0].parameters == {"target": 1}

@@ -130,8 +130,7 @@ def test_a_title_stands_above_all_panels_and_keeps_its_lines(count: int) -> None
     panels = body.subfigs if count > 1 else [body]
     check_apart(titled, [*titled.texts, *(each for part in panels for each in (*part.axes, *part.texts))])
     assert titled.get_figheight() == pytest.approx(plain.get_figheight() + 2 * LINE_INCHES + GAP_INCHES)
-    blank = figure_of(maps, title=" ")
-    assert blank.get_figheight() == figure_of(maps).get_figheight()
+    assert figure_of(maps, title=" ").get_figheight() == figure_of(maps).get_figheight()
     with pytest.raises(ConfigError, match="title: 3 found; expected a str"):
         figure_of(maps, title=3)  # type: ignore[arg-type]
 

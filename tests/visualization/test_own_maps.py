@@ -217,8 +217,7 @@ def test_own_axes_get_the_map_its_grid_mark_and_colour_bar() -> None:
     assert right.patches[0].get_bbox().extents.tolist() == [40, 20, 58, 38]
     (bar,) = right.child_axes
     assert [text.get_text() for text in bar.texts] == ["0", "5"]
-    subfigure = figure.subfigures()
-    assert heatmap.figure(ax=subfigure.subplots()) is figure
+    assert heatmap.figure(ax=figure.subfigures().subplots()) is figure
     with pytest.raises(MethodError, match=r"ax: ndarray of .* found; expected an Axes, such as axes\[0\] gives"):
         heatmap.figure(ax=np.array([left, right]))
 

@@ -50,8 +50,7 @@ def box_mask(box: tuple[int, int, int, int]) -> np.ndarray:
 
 def test_shares_of_patches_are_the_means_of_their_pixels() -> None:
     mask = MASK
-    shares = patch_shares(mask, (0, 0, 96, 64), 4, 6)
-    assert np.allclose(shares, mask.reshape(4, 16, 6, 16).mean((1, 3)))
+    assert np.allclose(patch_shares(mask, (0, 0, 96, 64), 4, 6), mask.reshape(4, 16, 6, 16).mean((1, 3)))
     cropped = patch_shares(mask, (16, 0, 80, 64), 4, 4)
     assert np.allclose(cropped, mask[:, 16:80].reshape(4, 16, 4, 16).mean((1, 3)))
     # Half of a pixel counts half.
