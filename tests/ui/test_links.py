@@ -282,7 +282,7 @@ def test_links_stay_as_they_are(link: str) -> None:
             ("model = '../x'", "heads-off = '1'", "p.layer = 'one'", "opacity = "),
         ),
         ("?white=0", ("white = 0",)),
-        ("?white=much", ("white = 'much'",)),
+        ("?words=cat&p.target=3", ("'p.target'", "'words'")),
         ("?color_profile=keep", ("color_profile = 'keep'",)),
         ("?scale=logarithm", ("scale = 'logarithm': expected 'linear', 'robust', 'log', 'rank' or 'zero'",)),
         ("?percentiles=98,2", ("percentiles = (98, 2): expected two numbers from 0 to 100, the lower one first",)),
@@ -290,7 +290,7 @@ def test_links_stay_as_they_are(link: str) -> None:
             "?low=dark&high=1e99",
             ("low = 'dark': expected a number from", "high = 1e+99: expected a number from -1e+30"),
         ),
-        ("?percentiles=5", ("percentiles = (5,): expected two numbers",)),
+        ("?white=much&percentiles=5", ("white = 'much'", "percentiles = (5,): expected two numbers")),
         ("?percentiles=low,high", ("percentiles = ('low', 'high'): expected two numbers",)),
     ],
 )

@@ -192,8 +192,11 @@ class _Reader:
             entries.setdefault("method", TOKEN_METHOD)
         view = replace(default, **self.fields(VIEW_FIELDS))
         parameters = self.parameters(METHODS[view.method].parameters, PARAMETER)
-        probe_parameters = self.parameters(PROBES[view.probe].parameters, PROBE_PARAMETER)
-        return replace(view, parameters=parameters, probe_parameters=probe_parameters)
+        return replace(
+            view,
+            parameters=parameters,
+            probe_parameters=self.parameters(PROBES[view.probe].parameters, PROBE_PARAMETER),
+        )
 
     def fields(self, fields: Mapping[str, Field[Any]]) -> dict[str, Any]:
         """The fields that the link sets, by name."""
@@ -210,8 +213,9 @@ class _Reader:
         """The legal parameters of a method or a probe."""
         parameters: dict[str, Any] = {}
         legal = [f"{prefix}{record.name}" for record in records]
+        others = () if any(isinstance(record.kind, ClassTarget) for record in records) else TARGET_KEYS.values()
         for key in self.entries:
-            if key.startswith(prefix) and key not in legal:
+            if (key.startswith(prefix) and key not in legal) or (key in others and prefix == PARAMETER):
                 suggestion = nearest(key, legal)
                 hint = "" if suggestion is None else f" (did you mean {suggestion!r}?)"
                 self.notes.append(f"Left out of this link: {quote(key)}{hint}.")
