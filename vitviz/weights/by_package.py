@@ -107,8 +107,11 @@ def watch(
         reason = str(error).removeprefix(f"{name}: ").replace(OF_MODULES, "").replace("load(module, ", "load(…, ")
         raise type(error)(f"{name}: opened by {built.title}: {reason}") from None
     card = {**model.card, "engine": f"{built.title}, watched"}
-    cropped = f"preprocessing {summarise(model.preprocessing)}: no file beside it says size and crop"
-    assumptions = (*model.assumptions, *[cropped] * card["preprocessing"].startswith("normalisation "))
+    assumptions = (
+        *model.assumptions,
+        *[f"preprocessing {summarise(model.preprocessing)}: no file beside it says size and crop"]
+        * card["preprocessing"].startswith("normalisation "),
+    )
     if card["preprocessing"] == "preprocessing":
         card["preprocessing"] = f"{type(built.preprocessing).__name__} beside it"
     checks = [

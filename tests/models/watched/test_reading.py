@@ -26,9 +26,7 @@ class Penultimate(OwnViT):
     """Reads the tokens before its last layer."""
 
     def encode(self, pixels: torch.Tensor) -> torch.Tensor:
-        tokens = self.tokens(pixels)
-        for layer in self.layers[:-1]:
-            tokens = layer(tokens)
+        tokens = torch.nn.Sequential(*self.layers[:-1])(self.tokens(pixels))
         self.layers[-1](tokens)
         return tokens
 
@@ -76,8 +74,7 @@ class FunctionalConvolutions(OwnViT):
     def encode(self, pixels: torch.Tensor) -> torch.Tensor:
         tokens, weight = self.tokens(pixels), torch.ones(WIDTH, 1, 3, 3) / 9
         for layer in self.layers:
-            image = tokens[:, 1:].mT.unflatten(2, (4, 6))
-            mixed = F.conv2d(image, weight, padding=1, groups=WIDTH).flatten(2).mT
+            mixed = F.conv2d(tokens[:, 1:].mT.unflatten(2, (4, 6)), weight, padding=1, groups=WIDTH).flatten(2).mT
             tokens = layer(torch.cat([tokens[:, :1], tokens[:, 1:] + mixed], 1))
         return tokens
 
@@ -139,6 +136,11 @@ def test_a_picture_whose_tokens_come_in_another_order_is_refused() -> None:
 def test_what_the_output_reads_is_said(kind: type[OwnViT], said: list[str]) -> None:
     found = [each for each in load_own(kind()).assumptions if "the output" in each]
     assert [text[: len(start)] for text, start in zip(found, said, strict=True)] == said
+
+
+def test_an_output_that_reads_the_picture_beside_the_layers_says_so() -> None:
+    model = load_own(OwnViT(), forward=lambda module, pixels: module(pixels) + pixels.mean((1, 2, 3))[:, None])
+    assert "the output reads the picture beside the layers, too" in model.assumptions[-1]
 
 
 def test_a_head_of_zeros_reads_nothing_and_is_not_taken_for_one_that_leaves_out_a_layer() -> None:

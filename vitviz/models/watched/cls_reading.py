@@ -38,7 +38,8 @@ def verify_reading(
 
     Returns:
         Whether it reads the token with the name ``"cls"``, and no other; and in words, whether it reads several other
-        ones, leaves out the last layer, reads several tokens together, or is the same for every picture.
+        ones, leaves out the last layer, reads several tokens together, is the same for every picture, or reads the
+        picture beside the layers, too.
 
     Raises:
         ConfigError: it reads one other token than that with the name ``"cls"``, and no patch.
@@ -64,12 +65,16 @@ def verify_reading(
             return False, ("the output is the same for every picture, as that of a head whose weights are zero",)
         below = f"; end_layer={last - 1} ends maps of all layers below it" if last else ""
         return False, (f"the output does not read layer {last}, the last{below}",) * is_vector(reference)
+    if read == ["cls"] and not has_patches:
+        pictures = (_marked_output({PICTURE: each}, verified, (), 0) for each in (pixels, -pixels))
+        return True, ("the output reads the picture beside the layers, too, which no map of attention shows",) * (
+            not verified.others and not torch.equal(*pictures)
+        )
     # Other calls of attention are named already.
-    if (reads_cls := read == ["cls"] and not has_patches) or verified.others or not is_vector(reference):
-        return reads_cls, ()
+    if verified.others or not is_vector(reference):
+        return False, ()
     first, second, both = (precise(output(tokens)) for tokens in ([count - 2], [count - 1], [count - 2, count - 1]))
-    excess = both - first - second + precise(reference)
-    if bool(excess.abs().max() <= ADDITIVE * both.abs().max().clamp(min=1)):
+    if bool((both - first - second + precise(reference)).abs().max() <= ADDITIVE * both.abs().max().clamp(min=1)):
         return False, ()
     return False, (
         f"behind layer {last}, the output reads several tokens together, and no map shows how they mix there",
@@ -84,13 +89,15 @@ def _before_last_layer(pixels: torch.Tensor, verified: VerifiedModule) -> dict[i
     return {step: program.run({PICTURE: pixels.clone()}, [Result(step)])[0]}
 
 
-def _marked_output(given: Mapping[int, Any], verified: VerifiedModule, tokens: Iterable[int]) -> torch.Tensor:
-    """The output with noise in place of the last layer's attention, and other noise for some tokens."""
+def _marked_output(
+    given: Mapping[int, Any], verified: VerifiedModule, tokens: Iterable[int], first: int = -1
+) -> torch.Tensor:
+    """The output with noise in place of the attention of the last layers from ``first`` on, other noise for tokens."""
     depth, places = len(verified.calls), verified.places
     marks = torch.zeros(depth, len(places[-1].index), dtype=torch.bool)
     marks[-1, list(tokens)] = True
-    hooks = verified.replay.hooks(marked_pass({verified.calls[-1]: depth - 1}, places, marks, []))
+    layers = dict(list(zip(verified.calls, range(depth), strict=True))[first:])
+    hooks = verified.replay.hooks(marked_pass(layers, places, marks, []))
     copies = {step: value.clone() if isinstance(value, torch.Tensor) else value for step, value in given.items()}
     program = verified.replay.program
-    [output] = program.run(copies, [program.output], hooks)
-    return output
+    return program.run(copies, [program.output], hooks)[0]

@@ -25,12 +25,13 @@ Forward = Callable[[nn.Module, torch.Tensor], Any]
 
 
 @contextmanager
-def module_errors(failure: str, error: type[VitvizError]) -> Iterator[None]:
+def module_errors(failure: str, error: type[VitvizError], remedy: str = "") -> Iterator[None]:
     """Turn any error of a module into one sentence.
 
     Args:
         failure: its beginning, with the name of the module.
         error: its kind.
+        remedy: its end.
     """
     try:
         yield
@@ -40,7 +41,7 @@ def module_errors(failure: str, error: type[VitvizError]) -> Iterator[None]:
         if is_out_of_memory(cause):
             raise
         reason = f"{type(cause).__name__}: {shorten(str(cause), MAX_REASON_CHARS, placeholder=' …')}"
-        raise error(f"{failure}: {reason}") from None
+        raise error(f"{failure}: {reason}{remedy}") from None
 
 
 @contextmanager
@@ -50,18 +51,19 @@ def observation_errors(name: str) -> Iterator[None]:
         with module_errors(f"{name}: its attention cannot be observed", ConfigError):
             yield
     except ConfigError as error:
-        message = str(error)
-        raise ConfigError(message if message.startswith(f"{name}: ") else f"{name}: {message}") from None
+        raise ConfigError(f"{name}: {str(error).removeprefix(f'{name}: ')}") from None
 
 
-def first_output(name: str, module: nn.Module, forward: Forward, pixels: torch.Tensor) -> Any:
+def first_output(name: str, module: nn.Module, forward: Forward, pixels: torch.Tensor, remedy: str = "") -> Any:
     """A module's result for an image ``"1 channel height width"``, without gradients.
+
+    ``remedy`` ends the sentence about an image that it does not accept.
 
     Raises:
         ImageError: the module does not accept the image.
     """
     failure = f"{name} does not take an image of {pixels.shape[-1]}×{pixels.shape[-2]} pixels"
-    with module_errors(failure, ImageError), torch.inference_mode(False), torch.no_grad():
+    with module_errors(failure, ImageError, remedy), torch.inference_mode(False), torch.no_grad():
         return forward(module, pixels)
 
 

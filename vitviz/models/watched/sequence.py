@@ -134,10 +134,9 @@ def verify_sequence(
         change = token_changes(reads(unmarked, hooks, 1)[0], reads(all_marks[0], hooks, 1, seed)[0])
         return torch.equal(change > 0, all_marks[0][:1].expand(3, -1))
 
-    beyond = (
-        "its tokens read more of the picture than their own patch, such as features of convolutions or other layers"
-    )
-    remarks = () if is_of_patches({}, WHOLE) else (beyond,)
+    remarks = (
+        "its tokens read more of the picture than their own patch, as features of convolutions or other layers do",
+    ) * (not is_of_patches({}, WHOLE))
     # A layer that changes nothing at all, such as one whose scale is zero, may be where it is.
     silent, mixtures = set[int](), set[int]()
     reference, is_local = reads(unmarked, local), is_of_patches(local, SEED)

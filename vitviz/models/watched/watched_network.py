@@ -341,7 +341,7 @@ class WatchedNetwork:
             if classes and (not is_vector(output) or output.shape[1] != classes):
                 raise ConfigError(
                     f"an output of shape {tuple(output.shape)} for {classes} labels; expected 'batch class', one class "
-                    "for each label"
+                    "for each label, which forward=lambda module, pixels: … may make of it"
                 )
             grid, extra = (layout.grid_height, layout.grid_width), 0 if is_padded else len(prefix)
             verified = verify_module(self.run, replay, pixels, grid, extra)

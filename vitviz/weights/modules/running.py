@@ -86,7 +86,8 @@ def first_run(
         function = default_forward(module, name, whole) if forward is None else forward
         if whole != tried:
             function = partial(call_with_border, forward=function, whole=tried, size=whole)
-        return Run(function, zeros, whole, first_output(name, module, function, zeros))
+        remedy = "; image_size=… states another size, forward=lambda module, pixels: … another call"
+        return Run(function, zeros, whole, first_output(name, module, function, zeros, remedy))
 
     stated_channels = len(preprocessing.mean) if isinstance(preprocessing, Preprocessing) else None
     # The first convolution may be on tokens, and no picture's.
