@@ -39,10 +39,13 @@ def llava() -> Made:
 
 
 def vipllava() -> Made:
+    """Its decoder writes the parts of keys into one tensor."""
+    sizes = {"kv_lora_rank": 8, "q_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 8}
+    text = {**TEXT, **sizes, "num_key_value_heads": 4, "first_k_dense_replace": 3}
     words = tokenizer("<image>")
     config = hf.VipLlavaConfig(
         vision_config=hf.CLIPVisionConfig(**VISION, projection_dim=WIDTH),
-        text_config=hf.LlamaConfig(**TEXT),
+        text_config=hf.DeepseekV2Config(**text),
         image_token_index=words.convert_tokens_to_ids("<image>"),
         image_seq_length=16,
         vision_feature_layers=[-2, -1],
@@ -398,7 +401,7 @@ FAMILIES: dict[str, Callable[[], Made]] = {
     )
 } | FURTHER
 # Parts of names of the weights whose size makes attention uneven.
-ATTENDING = ("q_proj", "k_proj", "c_attn", "query", "key", "q.", "qkv")
+ATTENDING = ("q_proj", "k_proj", "c_attn", "query", "key", "q.", "qkv", "_b_proj")
 
 
 def make(name: str) -> Made:

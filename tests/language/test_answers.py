@@ -6,6 +6,7 @@ import base64
 import re
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from io import BytesIO
 from types import SimpleNamespace
 from typing import Any
@@ -440,11 +441,22 @@ def test_a_decoder_whose_keys_change_is_refused(step: int, reason: str) -> None:
             recorder.end_step()
 
 
-def test_a_cache_of_a_fixed_length_makes_no_difference(made: Any, answer: Answer) -> None:
+@pytest.mark.parametrize("setting", [{"cache_implementation": "static"}, {"prompt_lookup_num_tokens": 2}])
+def test_a_cache_of_a_fixed_length_and_looking_up_make_no_difference(answer: Answer, setting: dict[str, Any]) -> None:
     module, processor, question = make("llava")
-    module.generation_config.cache_implementation = "static"
+    module.generation_config.update(**setting)
     found = vitviz.ask(PICTURE, question, vitviz.load(module, processor=processor), text=TEXT)
     close(found.weights("cat", 1), answer.weights("cat", 1))
+
+
+def test_padding_before_the_prompt_makes_no_difference(answer: Answer) -> None:
+    module, processor, question = make("llava")
+    processor.tokenizer.padding_side = "left"
+    padded = partial(processor, padding="max_length", max_length=40)
+    model = vitviz.load(module, processor=padded, tokenizer=processor.tokenizer)
+    found = vitviz.ask(PICTURE, question, model, text=TEXT)
+    close(found.rollout("cat").values, answer.rollout("cat").values)
+    close(found.relevance("cat").values, answer.relevance("cat").values)
 
 
 def test_a_class_with_a_generate_of_its_own_writes_a_given_text() -> None:
@@ -486,7 +498,10 @@ def test_a_template_that_begins_with_the_first_token_has_it_once_as_in_transform
     first = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 2)])
     processor.tokenizer.backend_tokenizer.post_processor = first
     messages = [{"role": "user", "content": [{"type": "image", "image": PICTURE}, {"type": "text", "text": "what"}]}]
-    answer = vitviz.ask(PICTURE, "what", vitviz.load(module, processor=processor), max_new_tokens=1)
+    model = vitviz.load(module, processor=processor)
+    answer = vitviz.ask(PICTURE, messages, model, max_new_tokens=1)
+    with pytest.raises(MethodError, match="the pictures in its messages are not those of image"):
+        vitviz.ask(PICTURE.resize((64, 64)), messages, model)
     [expected] = processor.apply_chat_template(messages, tokenize=True, return_dict=True)["input_ids"]
     assert answer.prompt.inputs()["input_ids"][0].tolist() == expected and expected.count(2) == 1
 

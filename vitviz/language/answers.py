@@ -212,8 +212,8 @@ class Answer(AttributeAdvice):
             MethodError: the word is not as probable again, or attention is not that of torch's kernel.
         """
         found = self._word(word)
-        factors = {step: dict[int, float]() for step in found.steps}
-        return self._flow(found, factors, "share of the rollout", picture, f"Rollout from {found.text!r}, all layers")
+        description = f"Rollout from {found.text!r}, all layers"
+        return self._flow(found, {step: {} for step in found.steps}, "share of the rollout", picture, description)
 
     @named_arguments(MethodError)
     def relevance(self, word: AnyWord, *, against: str | None = None, picture: int = 0) -> Heatmap:
@@ -306,13 +306,15 @@ class Answer(AttributeAdvice):
         image, count = self.prompt.pictures[number], integer("squares", squares, 1, MethodError)
         rows, columns = (max(1, round(count * side / max(image.size))) for side in reversed(image.size))
         _, geometry = whole_picture(image, (rows, columns))
-        cells = progress_bar("hiding squares", [*product(range(rows), range(columns))])
-        falls = torch.stack([whole - self._without(found, number, geometry, (cell,)) for cell in cells])
+        falls = [
+            whole - self._without(found, number, geometry, (cell,))
+            for cell in progress_bar("hiding squares", [*product(range(rows), range(columns))])
+        ]
         text = (
             f"Hiding each of {rows} × {columns} squares: bits by which {found.text!r} becomes less probable; values "
             "below 0 are of squares without which it is likelier"
         )
-        bits = falls.unflatten(0, (rows, columns)) / math.log(2)
+        bits = torch.stack(falls).unflatten(0, (rows, columns)) / math.log(2)
         return Heatmap(TokenMap(bits, {}, "bits", text, (-math.inf, math.inf), signed=True), image, geometry)
 
     def _without(

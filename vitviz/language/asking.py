@@ -51,7 +51,8 @@ def ask(
     Args:
         image: as :func:`vitviz.open_image` takes it, or a list of several.
         question: a text, or messages of several turns as transformers' chat templates take them, with
-            ``{"type": "image"}`` for each picture. It may be empty for a network that only describes.
+            ``{"type": "image"}`` for each picture, or the same picture in it. It may be empty for a network that only
+            describes.
         model: as ``vitviz.load(module, processor=processor)`` gives it.
         text: that the network has to write, in place of its own answer: *why not this?*
         max_new_tokens: the most tokens of its own answer.

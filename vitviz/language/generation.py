@@ -70,6 +70,10 @@ def generate(
         prefill_chunk_size=None,
         # A static one has keys of tokens that are not written yet.
         cache_implementation="dynamic",
+        # Other ways to write, which the module's own settings may ask for.
+        prompt_lookup_num_tokens=None,
+        penalty_alpha=None,
+        dola_layers=None,
         logits_processor=[choose],
         # For stop strings.
         tokenizer=prompt.model.tokenizer,

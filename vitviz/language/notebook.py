@@ -34,12 +34,12 @@ def cell_html(answer: Answer) -> str:
     """HTML that loads nothing from elsewhere and needs no script; the maps of all words have one scale."""
     words = answer.words[:MAX_WORDS]
     maps = [answer.attention(word).resized(SIDE_PX) for word in words]
-    style, spans = one_scale(maps), []
-    for word, heatmap in zip(words, maps, strict=True):
-        title = f"{percent(word.probability)} probable. {heatmap.description}"
-        spans.append(
-            f'<span tabindex="0" title="{escape(title)}">{escape(word.text)}{_img(heatmap.overlay(style))}</span>'
-        )
+    style = one_scale(maps)
+    spans = [
+        f'<span tabindex="0" title="{percent(word.probability)} probable. {escape(heatmap.description)}">'
+        f"{escape(word.text)}{_img(heatmap.overlay(style))}</span>"
+        for word, heatmap in zip(words, maps, strict=True)
+    ]
     spans += ["…"] * (len(words) < len(answer.words))
     picture = _img(maps[0].image if maps else answer.prompt.pictures[0])
     return f'{STYLE}<div class="vitviz-words">{picture}<p>{" ".join(spans)}</p></div>'

@@ -132,7 +132,8 @@ def _pass_on(
     for start in range(0, count, size):
         rows = slice(start, start + size)
         call = fused_call(given, (output,), rows)
-        weights = call_weights(call)[0]
+        # Padding before the prompt reads nothing, and nobody reads it.
+        weights = call_weights(call)[0].nan_to_num()
         if gradient is not None:
             weights = (weights * (precise(gradient[0, :, rows]) @ precise(call.values[0]).mT)).clamp(min=0)
         total = total + (asking[rows] @ weights.to(row)).sum(0) / heads

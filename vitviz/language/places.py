@@ -80,7 +80,8 @@ def _scores(prompt: Prompt, inputs: Mapping[str, Any], call: int) -> tuple[torch
         step.operator = torch.no_grad()(step.operator)
     with torch.enable_grad():
         numbers.requires_grad_()
-        [keys] = program.run({PICTURE: numbers}, [reference])
+        # The keys may be a tensor into which their parts are written.
+        [keys] = program.run({PICTURE: numbers}, [reference], also=program.steps[number].hidden)
         # A product of its own takes them with the features first.
         keys = keys.movedim(-2 if last.is_fused or last.is_flipped else -1, 0).flatten(1)
         scores = keys @ torch.randn(keys.shape[1], generator=torch.Generator().manual_seed(0)).to(keys)

@@ -10,7 +10,9 @@ from PIL import Image
 
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.errors.messages import describe
+from vitviz.images.opening import open_image
 from vitviz.models.watched.outputs import module_errors
+from vitviz.visualization.arithmetic import is_same_picture
 from vitviz.weights.language_model import LanguageModel
 
 Question = str | Sequence[Mapping[str, Any]]
@@ -34,11 +36,12 @@ class Prompt:
     arguments: Mapping[str, Any]
 
     @classmethod
-    def of(cls, model: LanguageModel, pictures: Sequence[Image.Image], question: Question) -> Prompt:
+    def of(cls, model: LanguageModel, pictures: Sequence[Image.Image], question: Any) -> Prompt:
         """The prompt that a model's chat template makes of a question or of messages, or the question itself.
 
         Raises:
-            MethodError: the question is no text and no messages, or the processor has no template for them.
+            MethodError: the question is no text and no messages, these have other pictures, or the processor has no
+                template for them.
         """
         processor, fields = model.processor, (model, tuple(pictures), question)
         has_template = getattr(processor, "chat_template", None) is not None
@@ -67,11 +70,24 @@ class Prompt:
                     "content": [*({"type": "image"} for _ in pictures), {"type": "text", "text": question}],
                 }
             ]
-        is_messages = isinstance(question, Sequence) and all(isinstance(each, Mapping) for each in question)
-        if not question or not is_messages:
+        if (
+            not question
+            or not isinstance(question, Sequence)
+            or not all(isinstance(each, Mapping) for each in question)
+        ):
             raise MethodError(
                 f"question {describe(question)}: expected a text that is not empty, or messages with 'role' and "
                 "'content'"
+            )
+        # What transformers itself would open.
+        parts = [part for each in question for part in each.get("content") or () if isinstance(part, Mapping)]
+        own = [
+            open_image(part[name]) for part in parts for name in ("image", "path", "url") if part.get(name) is not None
+        ]
+        if own and (len(own) != len(pictures) or not all(map(is_same_picture, own, pictures))):
+            raise MethodError(
+                "question: the pictures in its messages are not those of image; expected the same ones, or "
+                "{'type': 'image'} alone for each"
             )
         with module_errors(f"question: {model.name} has no chat template that takes its messages", MethodError):
             text = processor.apply_chat_template(list(question), add_generation_prompt=True)
