@@ -15,7 +15,7 @@ from PIL import Image
 from tests.support.example import ASSETS
 from tests.support.makers import MakeModel
 from tests.support.modules import OwnViT, load_own
-from tests.support.probes import near
+from tests.support.probes import near, with_outliers
 from vitviz import Analysis, ConfigError, ImageError, MethodError, analyze, components
 from vitviz.features import Basis
 from vitviz.features.colour_maps import component_colours
@@ -83,25 +83,16 @@ def test_components_are_those_of_the_singular_values(make_model: MakeModel, of: 
 
 
 @pytest.mark.parametrize("foreground", [False, True])
-@pytest.mark.parametrize("engine", ["own", "watched"])
-def test_colours_are_those_of_the_recipe(make_model: MakeModel, engine: str, foreground: bool) -> None:
-    model = make_model() if engine == "own" else load_own(OwnViT("written out"))
-    analyses = [analyze(noise(seed), model) for seed in range(3)]
-    maps = components(analyses, 2, foreground=foreground)
-    for found, expected in zip(
-        maps, recipe([np.asarray(each.features(2)) for each in analyses], foreground), strict=True
-    ):
-        np.testing.assert_allclose(found.colours.numpy(), expected, atol=1e-5)
+@pytest.mark.parametrize("engine", ["own", "watched", "bundled"])
+def test_colours_are_those_of_the_recipe(make_model: MakeModel, bundled: Any, engine: str, foreground: bool) -> None:
+    model = {"own": make_model(), "watched": load_own(OwnViT("written out")), "bundled": bundled}[engine]
+    photographs = [ASSETS / "chelsea.jpg", ASSETS / "astronaut.jpg"]
+    analyses = [analyze(each, model) for each in (photographs if engine == "bundled" else map(noise, range(3)))]
+    maps, vectors = components(analyses, 2, foreground=foreground), [np.asarray(each.features(2)) for each in analyses]
+    for found, expected in zip(maps, recipe(vectors, foreground), strict=True):
+        np.testing.assert_allclose(found.colours.numpy(), expected, atol=1e-4 if engine == "bundled" else 1e-5)
     black = torch.cat([each.colours.flatten(0, 1) for each in maps]).sum(-1) == 0
     assert bool(black.any()) == foreground and not black.all()
-
-
-def test_colours_of_photographs_are_those_of_the_recipe(bundled: Any) -> None:
-    analyses = [analyze(ASSETS / f"{name}.jpg", bundled) for name in ("chelsea", "astronaut")]
-    for foreground in (False, True):
-        expected = recipe([np.asarray(each.features(5)) for each in analyses], foreground)
-        for found, colours in zip(components(analyses, 5, foreground=foreground), expected, strict=True):
-            np.testing.assert_allclose(found.colours.numpy(), colours, atol=1e-4)
 
 
 def test_the_foreground_is_the_side_that_is_less_at_the_border() -> None:
@@ -119,11 +110,7 @@ def test_the_foreground_is_the_side_that_is_less_at_the_border() -> None:
 
 def test_prefix_tokens_and_outliers_have_no_part_in_the_basis(make_model: MakeModel) -> None:
     [analysis, _] = pair_of(make_model)
-    norms = analysis.trace.norms
-    assert norms is not None
-    norms = norms.clone()
-    norms[-2, [4, 9]] *= 90
-    outlying = replace(analysis, trace=replace(analysis.trace, norms=norms))
+    outlying = with_outliers(analysis)
     [found] = components(outlying, 1)
     kept = [token for token in range(1, 25) if token not in (4, 9)]
     vectors = outlying.features(1).unit.double()
@@ -167,12 +154,8 @@ def test_fewer_components_leave_the_rest_in_the_middle(make_model: MakeModel) ->
     near(two[0].colours, component_colours(torch.cat([places[..., :2], torch.full((4, 6, 1), 0.5)], -1)).numpy(), 1e-5)
     assert ", 1 component holds " in components(analysis, 1, count=1)[0].description
     near(components(analysis, 1, count=7)[0].colours, three[0].colours.numpy(), 1e-5)
-    for count, reason in (
-        (33, "count = 33: expected at most 32"),
-        (0, "count = 0: expected a whole"),
-        (2.5, "count = "),
-    ):
-        with pytest.raises(MethodError, match=reason):
+    for count, expected in ((33, "at most 32"), (0, "a whole number"), (2.5, "a whole number")):
+        with pytest.raises(MethodError, match=f"count = {count}: expected {expected}"):
             components(analysis, 1, count=count)
 
 
@@ -221,6 +204,8 @@ def test_results_are_saved_and_shown(make_model: MakeModel, tmp_path: Path) -> N
         assert one.size == (60, 48)
     maps[0].save(tmp_path / "one.svg")
     assert b"<svg" in (tmp_path / "one.svg").read_bytes()
+    part = maps[1:]
+    assert part.basis is maps.basis and part.overlay().size == (30, 70) and not maps[2:] and part.description
     for each in (maps, maps[0]):
         assert Image.open(BytesIO(each._repr_png_())).width == 640
     assert "which colour means nothing" in repr(maps[0]) and "hold" in maps.description

@@ -12,10 +12,10 @@ from PIL import Image
 
 from tests.support.example import ASSETS
 from tests.support.makers import MakeModel
-from tests.support.modules import OwnViT, load_own, picture
+from tests.support.modules import OwnViT, load_own
 from tests.support.plain import plain
 from tests.support.probes import analysis_of
-from vitviz import ConfigError, Model, analyze
+from vitviz import ConfigError, MethodError, Model, analyze
 from vitviz.features import LayerScores, layer_scores
 from vitviz.features import layer_choice as module
 
@@ -114,7 +114,8 @@ def test_a_function_may_make_inputs_of_changing_size() -> None:
     assert layer_scores(model).layers.shape == (3, 2, 2)
 
 
-def test_scores_are_of_a_model() -> None:
+def test_scores_are_of_a_model_and_of_vectors_that_there_are(make_model: MakeModel) -> None:
+    with pytest.raises(MethodError, match=r"of 'key': expected 'tokens', 'keys', .* did you mean 'keys'"):
+        layer_scores(make_model(), "key")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"model: 'vitviz-photos' found; expected a Model"):
         layer_scores("vitviz-photos")  # type: ignore[arg-type]
-    assert picture().size == (256, 256)

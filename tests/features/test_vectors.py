@@ -14,7 +14,7 @@ from tests.support.makers import MakeModel
 from tests.support.modules import HEADS, WAYS, OwnViT, load_own, maps_of, picture
 from tests.support.networks import NETWORKS, every_network
 from tests.support.plain import plain, queries_keys_values
-from tests.support.probes import analysis_of, near
+from tests.support.probes import analysis_of, near, with_outliers
 from vitviz import Analysis, AttentionTrace, MethodError, QueryError, analyze
 from vitviz.features import KINDS
 
@@ -81,11 +81,7 @@ def test_vectors_of_a_watched_module_are_in_the_order_of_the_layout(of: Any, ker
 
 def test_patches_of_outlying_norm_are_left_out_of_what_is_kept(make_model: MakeModel) -> None:
     analysis = analysis_of(make_model, register_tokens=1)
-    norms = analysis.trace.norms
-    assert norms is not None
-    norms = norms.clone()
-    norms[-2, [4, 9]] *= 90
-    outlying = replace(analysis, trace=replace(analysis.trace, norms=norms))
+    outlying = with_outliers(analysis)
     assert outlying.features(0).inliers == [token for token in range(2, 26) if token not in (4, 9)]
     unmeasured = replace(analysis, trace=replace(analysis.trace, norms=None))
     assert unmeasured.features(0).inliers == list(range(2, 26))
@@ -94,10 +90,7 @@ def test_patches_of_outlying_norm_are_left_out_of_what_is_kept(make_model: MakeM
 def test_a_trace_of_weights_has_no_vectors(make_model: MakeModel) -> None:
     trace = AttentionTrace.from_weights(analysis_of(make_model).trace.weights(0)[None], grid=(4, 6))
     given = Analysis.of(trace, picture())
-    for of, reason in (
-        ("keys", "the trace has attention weights alone"),
-        ("tokens", "attention alone, without a netw"),
-    ):
+    for of, reason in (("keys", "attention weights alone"), ("tokens", "attention alone, without a netw")):
         with pytest.raises(MethodError, match=reason):
             given.features(0, of)
 

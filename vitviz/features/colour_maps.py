@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import UserList
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -81,8 +82,8 @@ class Picture(AttributeAdvice):
         """The picture with its caption, for a notebook or a paper."""
         picture = self.overlay()
         picture.thumbnail((FIGURE_SIDE, FIGURE_SIDE))
-        panel = Panel(picture.size, partial(draw_picture, picture, ()), np.empty((0, 3)), ("", ""), self.description)
-        return captioned([panel], legend=False)
+        draw = partial(draw_picture, picture, ())
+        return captioned([Panel(picture.size, draw, np.empty((0, 3)), ("", ""), self.description)], legend=False)
 
     def _repr_png_(self) -> bytes:
         """The figure that a notebook shows."""
@@ -101,6 +102,7 @@ class ColourMap(Picture):
         layer: whose vectors they are, from 0.
         description: how it was made, as captions show it.
         is_smooth: whether a colour between two others means something, unlike that between two groups.
+        basis: of the components; None for groups.
 
     >>> maps = vitviz.components([analysis])
     >>> maps[0].colours.shape
@@ -114,6 +116,7 @@ class ColourMap(Picture):
     layer: int
     description: str
     is_smooth: bool = True
+    basis: Any = field(default=None, repr=False)
 
     @named_arguments(MethodError)
     def overlay(self, opacity: float = 1.0, smooth: bool | None = None) -> Image.Image:
@@ -144,12 +147,15 @@ class ColourMap(Picture):
         return overlay
 
 
-class ColourMaps(list[ColourMap], Picture):
-    """The colours of several pictures, the same for what is alike; a notebook shows them side by side."""
+class ColourMaps(UserList[ColourMap], Picture):
+    """The colours of several pictures, the same for what is alike; a notebook shows them side by side.
 
-    def __init__(self, maps: Iterable[ColourMap]) -> None:
+    A part of it, such as ``maps[1:]``, is one as well.
+    """
+
+    def __init__(self, maps: Iterable[ColourMap] = ()) -> None:
         super().__init__(maps)
-        self.description = self[0].description
+        self.description = "".join(each.description for each in self.data[:1])
 
     def overlay(self, opacity: float = 1.0, smooth: bool | None = None) -> Image.Image:
         """All overlays side by side at one height, as of :meth:`ColourMap.overlay`."""
@@ -161,13 +167,9 @@ class ColourMaps(list[ColourMap], Picture):
 
 
 class Components(ColourMaps):
-    """Colours that are components of one basis.
+    """Colours that are components of one basis."""
 
-    Args:
-        maps: of each picture.
-        basis: of their components.
-    """
-
-    def __init__(self, maps: Iterable[ColourMap], basis: Basis) -> None:
-        super().__init__(maps)
-        self.basis = basis
+    @property
+    def basis(self) -> Basis:
+        """The basis of the components of all maps."""
+        return self[0].basis

@@ -80,5 +80,5 @@ def components(
     for (analysis, each), picture, is_inside in zip(pairs, pictures, inside, strict=True):
         values, prepared = basis.project(picture), analysis.prepared
         colours = component_colours(basis.place(values)).float() * is_inside[..., None]
-        maps.append(ColourMap(values, colours, prepared.image, prepared.geometry, each.layer, description))
-    return Components(maps, basis)
+        maps.append(ColourMap(values, colours, prepared.image, prepared.geometry, each.layer, description, basis=basis))
+    return Components(maps)

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from vitviz.attention.precision import plain_torch, precise
-from vitviz.errors.arguments import instance
-from vitviz.features.vectors import Kind, layer_vectors
+from vitviz.errors.arguments import instance, word
+from vitviz.features.vectors import KINDS, Kind, layer_vectors
 from vitviz.images.opening import open_image
 from vitviz.models.network import Network
 from vitviz.models.weight_samples import network_samples
@@ -65,13 +65,13 @@ def layer_scores(model: Model, of: Kind = "tokens") -> LayerScores:
         of: whose vectors, as :meth:`vitviz.Analysis.features` takes it.
 
     Raises:
-        MethodError: the tokens of a watched module cannot be read between its layers.
+        MethodError: there are no such vectors, or the tokens of a watched module cannot be read between its layers.
 
     >>> vitviz.features.layer_scores(model).best
     5
     """
     network = instance("model", model, Model, "vitviz.load()").network
-    key = of, network_samples(network)
+    key = word("of", of, KINDS), network_samples(network)
     scores = _known.setdefault(network, {})
     if key not in scores:
         found = torch.stack(
