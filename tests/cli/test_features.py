@@ -50,8 +50,9 @@ def test_likeness_to_a_token_is_a_figure_of_all_pictures(
         np.testing.assert_array_equal(np.asarray(drawn), np.asarray(shown.convert("RGB")))
     hidden = "dim parts of pictures are outside of the model's input; --fit native has all of them in it"
     assert capsys.readouterr().out == f"{hidden}\n{maps[1].description}\nwritten to {output}\n"
-    assert main(["components", *pictures, "-o", str(output), "--query", "cls", "--foreground"]) == 2
-    assert "--query: expected images, and no --foreground, which is of components" in capsys.readouterr().err
+    for words in ([*pictures, "--foreground", "--query", "cls", "-q"], ["clip.mp4", "--value-range", "0", "1"]):
+        assert main(["components", *words]) == 2
+        assert f"{words[-3]}: expected images" in capsys.readouterr().err
 
 
 def test_features_of_a_folder_are_rows_in_half_precision(

@@ -30,6 +30,8 @@ def test_one_probe_with_its_parameters(photo: Path, checkpoint: Path, capsys: Ca
     printed = capsys.readouterr().out
     expected = probe(analyze(photo, load(checkpoint)), "patch_similarity", query=(1, 2), layer=0, features="keys")
     assert expected.summary in " ".join(printed.split()) and "Token norms" not in printed
+    assert main(["probe", str(photo), "--probe", "token_norms", "--probe", "logit_lens", "--layer", "0"]) == 2
+    assert "--layer: no option of --probe token_norms or logit_lens; expected nothing" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -41,13 +41,16 @@ def run(
     """Write the colours of all pictures, side by side, or of a clip; or how alike they are to one token.
 
     Raises:
-        ConfigError: a token is given for a clip or for the foreground, or the output cannot be written.
+        ConfigError: a token is given for a clip or for the foreground, a range of values is given for a clip, or the
+            output cannot be written.
     """
     pictures, settings = find_pictures(images), take_settings(options)
     output = output or Path(f"components.{'mp4' if Path(images[0]).suffix.lower() in CLIP_SUFFIXES else 'png'}")
     is_film = len(images) == 1 and output.suffix.lower() in CONTAINERS
     if query is not None and (is_film or foreground):
         raise ConfigError("--query: expected images, and no --foreground, which is of components")
+    if is_film and settings["value_range"]:
+        raise ConfigError("--value-range: expected images; the frames of a clip have the values of their format")
     for each in images:
         (check_output if is_film else check_picture)(output, each)
     look: dict[str, Any] = {"opacity": opacity, "smooth": not squares}
@@ -77,8 +80,7 @@ def run(
             maps = [analyses[0].similarity(query, each, layer, of) for each in analyses]
             # Marked is what is most like the token: a patch itself, in its own picture.
             marks = [each.token_map.strongest for each in maps]
-            panels = figure(maps, Style(**look, fade=True, drain=True), marks=marks)
-            write_figure(output, panels)
+            write_figure(output, figure(maps, Style(**look, fade=True, drain=True), marks=marks))
             description = maps[-1].description
     show(description)
     note(f"written to {output}")

@@ -14,6 +14,8 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.cli.checkpoints import load_with_bar
 from vitviz.cli.picture_files import analysis_of, find_picture, take_settings
 from vitviz.cli.printing import LINE_CHARS, check_output, make_folder, note, print_json, show, write_whole
+from vitviz.errors.kinds import ConfigError
+from vitviz.errors.messages import choices
 from vitviz.errors.tables import text_table
 from vitviz.evaluation.probes import PROBES, Findings, Probe, probe
 
@@ -34,11 +36,15 @@ def run(
     Raises:
         MethodError: the model does not support a probe that is requested by name.
         QueryError: it has no such layer or token.
-        ConfigError: a file cannot be written.
+        ConfigError: a file cannot be written, or a parameter is of other probes than those by name.
     """
     picture = find_picture(image)
     check_output(output, image, ".npz")
     parameters = {name: options.pop(name) for name in PARAMETERS}
+    legal = dict.fromkeys(f"--{each.name}" for name in names or PROBES for each in PROBES[name].parameters)
+    for name, value in parameters.items():
+        if f"--{name}" not in legal and value != PARAMETERS[name].default:
+            raise ConfigError(f"--{name}: no option of --probe {' or '.join(names or ())}; expected {choices(legal)}")
     settings = take_settings(options)
     analysis = analysis_of(picture, load_with_bar(**options), **settings)
     results, refusals = [], {}
@@ -64,21 +70,19 @@ def run(
 
 def _record(findings: Findings) -> dict[str, Any]:
     """What ``--json`` prints of a probe."""
-    measurements = {
-        name: {"axes": list(each.axes), "quantity": each.quantity, "names": each.names, "values": each.values}
-        for name, each in findings.measurements.items()
+    return {
+        "summary": findings.summary,
+        "measurements": {
+            name: {"axes": list(each.axes), "quantity": each.quantity, "names": each.names, "values": each.values}
+            for name, each in findings.measurements.items()
+        },
     }
-    return {"summary": findings.summary, "measurements": measurements}
 
 
 def _print_findings(record: Probe, findings: Findings) -> None:
-    show(f"{record.title} ({record.name})")
-    show(textwrap.fill(record.interpretation, LINE_CHARS))
-    show(textwrap.fill(findings.summary, LINE_CHARS))
-    if findings.rows:
-        show("")
-        show(textwrap.indent(text_table((findings.heading, *findings.rows)), "  "))
-    show("")
+    texts = (textwrap.fill(text, LINE_CHARS) for text in (record.interpretation, findings.summary))
+    table = [f"\n{textwrap.indent(text_table((findings.heading, *findings.rows)), '  ')}"] * bool(findings.rows)
+    show("\n".join([f"{record.title} ({record.name})", *texts, *table, ""]))
 
 
 def _write_numbers(results: Sequence[Findings], output: Path) -> None:
