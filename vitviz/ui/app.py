@@ -10,6 +10,7 @@ from typing import Any
 import gradio as gr
 
 from vitviz.errors.arguments import instance
+from vitviz.system.machine import used_memory
 from vitviz.ui.api import publish
 from vitviz.ui.device import device_models
 from vitviz.ui.handlers import Handlers
@@ -95,8 +96,8 @@ def build_demo(
 
     Raises:
         CheckpointError: one of the models cannot be loaded.
-        ConfigError: an environment variable is not legal, the model is no model, or a page on the visitor's device
-            cannot run one that a setting names.
+        ConfigError: an environment variable is not legal, the model is no model, the app has too little memory, or a
+            page on the visitor's device cannot run a model that a setting names.
     """
     server_settings = server_settings or ServerSettings.of()
     if model is not None:
@@ -105,6 +106,8 @@ def build_demo(
     # What visitors run on their own device, they may choose here, too.
     of_devices = [name for name in server_settings.device_models or () if name in ZOO]
     service = AnalysisService(start, server_settings, others=list(dict.fromkeys([*others, *of_devices])))
+    # Before the first analysis, which would be refused for its own size.
+    server_settings.check_memory(used_memory())
     handlers = Handlers(service, device_models(start, server_settings.device_models))
     with ThreadPoolExecutor(1) as thread:
         # The first visitor finds it analysed. A notebook has an event loop in its own thread.

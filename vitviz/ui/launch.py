@@ -13,7 +13,6 @@ from typing import Any
 
 from vitviz.errors.extras import needs
 from vitviz.errors.kinds import ConfigError
-from vitviz.system.machine import used_memory
 from vitviz.ui.app import App
 from vitviz.ui.environment import IN_USE, hidden_environment, listening_address
 from vitviz.ui.server.connections import impatient_servers
@@ -40,7 +39,7 @@ def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any)
 
     Raises:
         ConfigError: the environment asks for an MCP server, whose package is not installed, nobody can listen at this
-            address, the app has too little memory, or the system does not keep the limits of processes that open files.
+            address, or the system does not keep the limits of processes that open files.
     """
     host, port = listening_address(options.pop("server_name", None), options.pop("server_port", None))
     # Gradio would end with a traceback.
@@ -51,7 +50,6 @@ def serve(demo: App, *, block: bool = True, quiet: bool = False, **options: Any)
         logging.getLogger(package).setLevel(logging.CRITICAL + 1)
     logging.getLogger().addFilter(lambda record: "mcp" not in Path(record.pathname).parts)
     settings, service = demo.server_settings, demo.handlers.service
-    settings.check_memory(used_memory())
     service.share(settings.is_shared(host, has_tunnel=bool(options.get("share"))))
     if not IS_LINUX and not quiet:
         print("this system has no limit of memory for the processes that open files")

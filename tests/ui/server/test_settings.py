@@ -110,9 +110,7 @@ def test_a_shared_app_has_the_models_of_its_operator(make_model: MakeModel, tmp_
     assert offered == ["", "app:mine", "vitviz-photos"] and not Handlers(bench).settings()["opens_any"]
 
 
-def test_models_for_the_devices_of_visitors_are_the_operators_too(
-    make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_models_for_devices_are_the_operators_too(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """A shared app, too, opens them, since it sends their weights."""
     named = list[Any]()
 
@@ -130,6 +128,8 @@ def test_models_for_the_devices_of_visitors_are_the_operators_too(
 def test_what_an_analysis_may_need_is_a_setting(make_model: MakeModel, picture: Upload) -> None:
     with pytest.raises(LimitError, match="a picture 1,000: the largest resolution that fits is none"):
         on_loop(AnalysisService(make_model(), ServerSettings(analysis_bytes=1000)).analyze(make_model(), picture))
+    with pytest.raises(ConfigError, match=r"^VITVIZ_MEMORY_BYTES = 2,147,483,648: expected at least [\d,]+: "):
+        build_demo(make_model(), ServerSettings(memory_bytes=2**31))
 
 
 METHOD, PARAMETERS = "gradient_rollout", {"discard_ratio": 0.5}
