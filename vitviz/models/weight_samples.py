@@ -21,12 +21,19 @@ NETWORK_SAMPLES = 1024
 def weight_samples(tensors: Iterable[torch.Tensor], count: int = SAMPLES) -> bytes:
     """At least ``count`` entries of each tensor, or all, the same for a copy of it.
 
-    torch's own count of changes leaves out those through ``.data``, and starts anew in a copy.
+    torch's own count of changes leaves out those through ``.data``, and starts anew in a copy. Whole numbers may count
+    the passes of a module, and are no weights.
+
+    >>> weight_samples([torch.tensor([3])])
+    b''
     """
     samples = [
         tensor.detach().reshape(-1)[:: max(1, tensor.numel() // count)].float()
         for tensor in tensors
-        if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided and tensor.numel()
+        if type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and tensor.layout == torch.strided
+        and tensor.numel()
+        and tensor.is_floating_point()
     ]
     return torch.cat(samples).cpu().numpy().tobytes() if samples else b""
 
