@@ -106,6 +106,7 @@ def _map(
 ) -> TokenMap:
     layer = trace.layer_index(layer)
     place = f"{numbered('layer', layer, trace.layers)}, {head_name}"
-    window = "within its window" if trace.windows and trace.windows[layer] > 1 else ""
+    grid = f"{trace.layout.grid_height}×{trace.layout.grid_width} grid"
+    window = f"within its window of the {grid}" if trace.windows and trace.windows[layer] > 1 else ""
     description = ", ".join(filter(None, [attention_subject(trace.layout, query, direction), place, window, exclusion]))
     return TokenMap.of_tokens(tokens, trace.layout, "attention weight", description, (0.0, 1.0))

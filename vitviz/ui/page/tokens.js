@@ -75,7 +75,7 @@ export function placeOf(view, facts) {
   const words = [];
   if (layer !== undefined) words.push(numbered("layer", layer, facts.layers));
   if (head !== undefined) words.push(typeof head === "number" ? `head ${head}` : `${head} of ${facts.heads} heads`);
-  if (view.method === "attention" && facts.windows[layer] > 1) words.push("within its window");
+  if (view.method === "attention" && facts.windows[layer] > 1) words.push(`within its window of the ${facts.rows}×${facts.columns} grid`);
   return words.join(", ");
 }
 
