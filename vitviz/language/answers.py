@@ -301,9 +301,12 @@ class Answer(AttributeAdvice):
         whole = self._without(found, number, grid)
         self._check(found, whole)
         if patches is not None:
-            hidden = tuple(pairs("patches", patches, "row and column", QueryError))
-            return float(self._without(found, number, grid, hidden).exp())
-        image, count = self.prompt.pictures[number], integer("squares", squares, 1, MethodError)
+            return float(
+                self._without(found, number, grid, tuple(pairs("patches", patches, "row and column", QueryError))).exp()
+            )
+        image = self.prompt.pictures[number]
+        # A square has a pixel at least.
+        count = min(integer("squares", squares, 1, MethodError), max(image.size))
         rows, columns = (max(1, round(count * side / max(image.size))) for side in reversed(image.size))
         _, geometry = whole_picture(image, (rows, columns))
         falls = [
