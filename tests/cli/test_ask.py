@@ -121,5 +121,5 @@ def test_a_layer_of_one_map_and_numbers_are_refused_by_the_names_of_options(caps
     assert capsys.readouterr().err == "vitviz: --tokens 0: expected a whole number of at least 1\n"
     assert main([*ASK, "--model", "none", "--device", "cuda:9"]) == 2
     assert capsys.readouterr().err.startswith("vitviz: device 'cuda:9': ")
-    assert main([*ASK, "--model", "none", "--map", "rollout", "--layer", "1"]) == 2
-    assert "--layer: of --map attention alone; rollout is that of all layers" in capsys.readouterr().err
+    for option, refusal in {"--layer=1": "--layer: of --map attention alone; rollout", "-q": "--map: of maps"}.items():
+        assert main([*ASK, "--model", "none", "--map", "rollout", option]) == 2 and refusal in capsys.readouterr().err

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from vitviz.cli.picture_files import check_picture, source_of, write_figure
+from vitviz.cli.picture_files import check_picture, find_picture, source_of, write_figure
 from vitviz.cli.printing import note, print_json, show
 from vitviz.errors.arguments import integer
 from vitviz.errors.extras import optional
@@ -38,33 +38,38 @@ def run(
     """Print the answer with the probability of each word, and write a panel for each with ``--output``.
 
     Raises:
-        ImageError: the picture cannot be opened, or the file not be written.
+        ImageError: the picture cannot be opened, or is a folder, or the file cannot be written.
         ConfigError: the model cannot be opened or watched.
-        MethodError: the map does not apply to it.
+        MethodError: the map does not apply to it, or is not asked for.
     """
     check_picture(output, image)
     place = {name: number for name, number in (("layer", layer), ("head", head)) if number is not None}
     if place and map != "attention":
         raise MethodError(f"--{next(iter(place))}: of --map attention alone; {map} is that of all layers and heads")
+    if (place or map != "attention") and output is None and not json:
+        raise MethodError(f"--{next(iter(place), 'map')}: of maps alone; expected -o words.png or --json, too")
     limit = integer("tokens", tokens, 1, MethodError)
     answer = ask(
-        source_of(image), question, _opened(model, usable_device(device), precision), text=text, max_new_tokens=limit
+        source_of(find_picture(image).path),
+        question,
+        _opened(model, usable_device(device), precision),
+        text=text,
+        max_new_tokens=limit,
     )
     words = answer.words[: None if json else MAX_PANELS]
     # What is hidden for the last word serves all words before it.
     maps = [getattr(answer, map)(word, **place) for word in reversed(words)][::-1] if output is not None or json else []
     if json:
-        records = [
-            {**vars(word), "description": found.description, "values": found.values}
-            for word, found in zip(words, maps, strict=True)
-        ]
         print_json(
             {
                 "image": image,
                 "model": model,
                 "text": answer.text,
                 "box": maps[0].geometry.box if maps else None,
-                "words": records,
+                "words": [
+                    {**vars(word), "description": found.description, "values": found.values}
+                    for word, found in zip(words, maps, strict=True)
+                ],
             }
         )
     else:
@@ -74,8 +79,7 @@ def run(
             raise MethodError(f"the answer has no words, so that {output} would be empty")
         maps, names = maps[:MAX_PANELS], [f"{word.text} ({percent(word.probability)})" for word in words[:MAX_PANELS]]
         part = f": {len(names)} of {len(answer.words)} words" if len(names) < len(answer.words) else ""
-        panels = figure(maps, one_scale(maps), names=names, title=f"{question}\n{answer.text}{part}")
-        write_figure(output, panels)
+        write_figure(output, figure(maps, one_scale(maps), names=names, title=f"{question}\n{answer.text}{part}"))
         note(f"written to {output}{part}")
 
 
