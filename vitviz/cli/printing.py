@@ -174,7 +174,7 @@ def check_output(output: Path | None, source: str | os.PathLike[str] = "", *endi
     if str(output) == STANDARD:
         if sys.stdout.isatty():
             raise ConfigError("-: a terminal cannot show a file; expected a pipe or a file, such as -o - > map.png")
-    elif output.exists() and Path(source).exists() and output.samefile(source):
+    elif output.exists() and Path(source).exists() and output.samefile(Path(source)):
         raise ConfigError(f"{output}: the input itself; expected another file to write")
     elif not output.parent.is_dir():
         raise ConfigError(f"{output}: cannot be written (no folder {output.parent})")
