@@ -161,8 +161,9 @@ def _assign_keys(checkpoint: MatchedCheckpoint) -> None:
         _refuse_weight_parts(checkpoint.name, surplus)
         raise UnknownFamilyError(
             f"{checkpoint.name}: keys that a checkpoint of this kind ({checkpoint.family.title}) does not have: "
-            f"surplus {listing(surplus)}; {ignore_argument(surplus, checkpoint.keys.values())} leaves them out, where "
-            "you know that they do not matter"
+            f"surplus {listing(surplus)}; if it is another network, expected architecture=… (timm's name of it), or "
+            f"vitviz.load(module); {ignore_argument(surplus, checkpoint.keys.values())} leaves them out, where you "
+            "know that they do not matter"
         )
     group = f"{checkpoint.group}." if checkpoint.group else ""
     for path in checkpoint.file.beside:
