@@ -81,9 +81,8 @@ def control_groups(root: Path, controller: str) -> Iterator[Path]:
         # Version 2 lists no controllers; version 1 lists those of the group.
         if controllers and controller not in controllers.split(","):
             continue
-        top = root / "sys" / "fs" / "cgroup" / controllers
         inner = PurePosixPath(path).relative_to("/")
-        yield from (top / group for group in (inner, *inner.parents))
+        yield from (root / "sys" / "fs" / "cgroup" / controllers / group for group in (inner, *inner.parents))
 
 
 def _first_number(group: Path, names: Sequence[str]) -> int | None:

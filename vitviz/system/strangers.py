@@ -36,6 +36,8 @@ JSON_ITEMS = 20_000
 REQUEST_BYTES = 2**13
 # Bytes of a call by MCP, with its pictures; a call without end
 TOOL_BYTES = 32 * 2**20
+# Bytes of a connection until it is the turn of others; bodies in chunks of one byte, of which 256 KiB have 43,000
+READ_BYTES = 2**14
 # Seconds until a connection's first request; thousands of idle connections
 FIRST_REQUEST_SECONDS = 10
 # Seconds in which a byte of an answer is taken; downloads that nobody reads

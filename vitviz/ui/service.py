@@ -246,8 +246,9 @@ class AnalysisService:
             "fit": origin.fit,
             "resolution": origin.pixels,
         }
-        passes = self.pass_line(analysis, SCORED_PASSES if name == FEATURES else 1)
-        return await self.explorer_files.file(analysis, name, origin.upload, source, passes)
+        return await self.explorer_files.file(
+            analysis, name, origin.upload, source, self.pass_line(analysis, SCORED_PASSES if name == FEATURES else 1)
+        )
 
     def line(self, analysis: Analysis, method: Method) -> Line:
         """The line of a method's maps."""

@@ -12,16 +12,14 @@ from uvicorn import Config
 from uvicorn.server import Server
 
 from tests.support.waiting import LoopClock, until
-from vitviz.system.strangers import FIRST_REQUEST_SECONDS, TAKEN_SECONDS
+from vitviz.system.strangers import FIRST_REQUEST_SECONDS, READ_BYTES, TAKEN_SECONDS
 from vitviz.ui.server.connections import KEEP_ALIVE_SECONDS, raise_descriptors, set_connections
 
 
 @pytest.mark.parametrize(
     ("hard", "expected"), [(4096, (4096, 4096)), (resource.RLIM_INFINITY, (2**16, resource.RLIM_INFINITY))]
 )
-def test_the_limit_of_descriptors_is_raised(
-    monkeypatch: pytest.MonkeyPatch, hard: int, expected: tuple[int, int]
-) -> None:
+def test_the_limit_of_descriptors_is_raised(monkeypatch: pytest.MonkeyPatch, hard: int, expected: Any) -> None:
     found = list[tuple[int, int]]()
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda _, pair: found.append(pair))
@@ -61,6 +59,8 @@ async def test_a_connection_on_which_nothing_is_asked_ends(monkeypatch: pytest.M
     assert (await later.readuntil(b"ok")).split()[1] == b"200"
     fourth.write(ask[:-2])
     waiting = server.server_state.connections
+    # Of a body in chunks of one byte, no more is read before others have their turn.
+    assert {each.transport.max_size for each in waiting} == {READ_BYTES}
     await until(lambda: [each.timeout_keep_alive_task for each in waiting].count(None) == 3)
     clock = LoopClock(asyncio.get_running_loop(), monkeypatch)
     clock.advance(FIRST_REQUEST_SECONDS)

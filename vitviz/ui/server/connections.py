@@ -8,7 +8,7 @@ from typing import Any
 
 from gradio.http_server import Server
 
-from vitviz.system.strangers import FIRST_REQUEST_SECONDS, TAKEN_SECONDS
+from vitviz.system.strangers import FIRST_REQUEST_SECONDS, READ_BYTES, TAKEN_SECONDS
 
 # An idle connection stays open longer than with proxies (Caddy: two minutes), which would otherwise send a request into
 # a connection that has just been closed.
@@ -29,6 +29,8 @@ class ImpatientConnection:
         super().connection_made(transport)  # type: ignore[misc]
         # An answer goes on when all before is taken, so that it keeps the memory of one part.
         transport.set_write_buffer_limits(0)
+        # Others wait for all that is read at once; by itself, asyncio reads 256 KiB.
+        transport.max_size = READ_BYTES
         self._watch(None)
 
     def _watch(self, before: object) -> None:
