@@ -138,5 +138,5 @@ def _hub_errors(repository: str, revision: str | None) -> Iterator[None]:
         # Without folders of this machine, since visitors of an app read it too.
         reason = textwrap.shorten(getattr(error, "strerror", None) or str(error) or type(error).__name__, 200)
         default = f"not in the cache (HF_HUB_CACHE), and cannot be downloaded from {hub} ({reason}); where there is a "
-        default += f"network, `vitviz inspect {quote(f'hf:{repository}')}` downloads it"
+        default += f"network, `vitviz inspect hf:{repository:.200}` downloads it"
         raise CheckpointError(f"{legible(repository)}: {sentence or default}") from None
