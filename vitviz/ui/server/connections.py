@@ -56,7 +56,8 @@ def set_connections(config: Any) -> None:
     # A visitor who does not read an answer would keep a server that ends waiting for ever.
     config.timeout_graceful_shutdown = SHUTDOWN_SECONDS
     # It would believe the forwarded headers of any program here; :mod:`vitviz.ui.server.request_filter` checks them.
-    config.proxy_headers, config.ws = False, "none"
+    # Transports of uvloop, which uvicorn takes where it is installed, do not say how much they read.
+    config.proxy_headers, config.ws, config.loop = False, "none", "asyncio"
     config.load()
     config.http_protocol_class = type("ImpatientProtocol", (ImpatientConnection, config.http_protocol_class), {})
 
