@@ -99,5 +99,4 @@ def _marked_output(
     layers = dict(list(zip(verified.calls, range(depth), strict=True))[first:])
     hooks = verified.replay.hooks(marked_pass(layers, places, marks, []))
     copies = {step: value.clone() if isinstance(value, torch.Tensor) else value for step, value in given.items()}
-    program = verified.replay.program
-    return program.run(copies, [program.output], hooks)[0]
+    return verified.replay.program.run(copies, [verified.replay.program.output], hooks)[0]

@@ -155,7 +155,8 @@ def verify_sequence(
         marks[[layer + 1 for layer in silent]] = False
         mixtures |= {read for read, change in enumerate(found) if _is_mixed(read, calls, change, marks, extra)}
     # What convolutions and means mix between the layers shows where they run as they are.
-    if any(number > replay.steps_of(calls[0])[0] for number in local):
+    end = replay.last_step(calls[-1]) if stream is None else stream.ends[-1]
+    if any(replay.steps_of(calls[0])[0] < number < end for number in local):
         marks = F.pad(all_marks[0][1:], (0, 0, 1, 0))
         found = [token_changes(*pair) for pair in zip(reads(unmarked, {}), reads(marks, {}), strict=True)]
         mixtures |= {read for read, change in enumerate(found) if bool(change[:, ~marks[: read + 1].any(0)].any())}
