@@ -21,8 +21,8 @@ NETWORK_SAMPLES = 1024
 def weight_samples(tensors: Iterable[torch.Tensor], count: int = SAMPLES) -> bytes:
     """At least ``count`` entries of each tensor, or all, the same for a copy of it.
 
-    torch's own count of changes leaves out those through ``.data``, and starts anew in a copy. Whole numbers may count
-    the passes of a module, and are no weights.
+    torch's own count of changes leaves out those through ``.data``, and starts anew in a copy. Numbers of 64 bits may
+    count the passes of a module, and are no weights; quantised ones have eight.
 
     >>> weight_samples([torch.tensor([3])])
     b''
@@ -33,7 +33,7 @@ def weight_samples(tensors: Iterable[torch.Tensor], count: int = SAMPLES) -> byt
         if type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.layout == torch.strided
         and tensor.numel()
-        and tensor.is_floating_point()
+        and tensor.dtype != torch.int64
     ]
     return torch.cat(samples).cpu().numpy().tobytes() if samples else b""
 
