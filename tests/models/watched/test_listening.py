@@ -93,6 +93,15 @@ def test_a_kernel_that_is_not_read_is_refused() -> None:
         kernel(torch.zeros(1))
 
 
+def test_what_was_made_long_ago_is_read_again() -> None:
+    queries, features = torch.randn(1, 6, 16), torch.randn(1, 9, 16)
+    with torch.no_grad(), attention_calls(lambda call: None):
+        rows = features.transpose(1, 2).transpose(1, 2)
+        for _ in range(700):
+            queries.neg_()
+        Writer(False)(queries, rows)
+
+
 def test_nothing_is_held_after_a_call() -> None:
     references: list[weakref.ref[torch.Tensor]] = []
 

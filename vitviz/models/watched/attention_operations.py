@@ -72,8 +72,13 @@ class Attention:
 
 
 def origin(steps: Sequence[Step], reference: Any, names: Collection[str] = (*COPIES, *TRANSPOSES)) -> Any:
-    """The reference to a tensor before views and copies of all of it."""
-    while type(reference) is Result and steps[reference.step].name in names and reference.item < 0:
+    """The reference to a tensor before views and copies of all of it, as far back as it is known what steps read."""
+    while (
+        type(reference) is Result
+        and reference.item < 0
+        and steps[reference.step].name in names
+        and steps[reference.step].args
+    ):
         reference = steps[reference.step].args[0]
     return reference
 
