@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import packages_distributions, requires, version
+from importlib.metadata import distributions, packages_distributions, requires, version
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +143,7 @@ def installed() -> set[str]:
     """The names of the distributions that the requirements install, dependencies included."""
     found: set[tuple[str, frozenset[str]]] = set()
     waiting = list(REQUIRED)
-    here = {canonicalize_name(name) for names in packages_distributions().values() for name in names}
+    here = {canonicalize_name(each.metadata["Name"]) for each in distributions()}
     while waiting:
         one = waiting.pop()
         name, extras = canonicalize_name(one.name), frozenset(one.extras)

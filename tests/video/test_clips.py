@@ -147,7 +147,7 @@ def test_stored_colours_are_read_by_the_matrix_that_a_clip_states_or_its_size_te
     opener: Opener, tmp_path: Path, rows: int, stated: int, matrix: int
 ) -> None:
     found = halves(opener, tmp_path / "clip.mp4", rows, (2, 2, stated), matrix)
-    assert np.abs(np.subtract(found, HALVES)).max() <= 6
+    assert np.abs(np.subtract(found, HALVES)).max() <= 8
 
 
 @pytest.mark.parametrize(("primaries", "transfer"), [(12, 13), (5, 6), (9, 14), (9, 18), (9, 16)])
@@ -163,7 +163,7 @@ def test_colours_are_converted_to_srgb_as_those_of_a_picture(
     found = halves(opener, path, 64, (primaries, transfer, 9), 9)
     assert np.abs(found - expected).max() <= 16 and np.abs(expected - HALVES).max() > 20
     assert ImageFacts.of(read_frame(path)).assumptions == (sentence,)
-    assert np.abs(np.subtract(halves(opener, path, 64, (primaries, transfer, 9), 9, "ignore"), HALVES)).max() <= 6
+    assert np.abs(np.subtract(halves(opener, path, 64, (primaries, transfer, 9), 9, "ignore"), HALVES)).max() <= 8
 
 
 def test_a_clip_stands_upright_and_is_mirrored_as_it_says(opener: Opener, tmp_path: Path) -> None:

@@ -259,8 +259,7 @@ def test_sound_that_a_container_cannot_hold_is_encoded_and_said(
     assert summary.sound == "pcm_s16le, encoded as aac for .mp4"
     times = [float(at) for _, at in sound_packets(tmp_path / "out.mp4")]
     assert times == sorted(times) and 0.9 < times[-1] < 1.1
-    kept = render_video(video_request(model), clip, tmp_path / "out.mkv")
-    assert kept.sound == "pcm_s16le, as it was"
+    assert render_video(video_request(model), clip, tmp_path / "out.mkv").sound == "pcm_s16le, as it was"
     contents = [b"".join(each for each, _ in sound_packets(path)) for path in (clip, tmp_path / "out.mkv")]
     assert contents[0] == contents[1]
     telephone = write_clip(tmp_path / "telephone.mov", sound="pcm_alaw")
