@@ -44,6 +44,7 @@ def test_gradio_and_uvicorn_are_changed_in_few_places_which_the_documents_name()
         "ui/server/connections.py": [
             "Server.run_in_thread",
             "config.http_protocol_class",
+            "config.loop",
             "config.proxy_headers",
             "config.timeout_graceful_shutdown",
             "config.timeout_keep_alive",
@@ -51,8 +52,7 @@ def test_gradio_and_uvicorn_are_changed_in_few_places_which_the_documents_name()
         ],
         "ui/server/fetching.py": ["Api.async_move_resource_to_block_cache"],
     }
-    documents = (ROOT / "docs" / "architecture.md").read_text()
-    assert all(f"`{name}`" in documents for name in found)
+    assert all(f"`{name}`" in (ROOT / "docs" / "architecture.md").read_text() for name in found)
 
 
 @pytest.mark.parametrize(
