@@ -69,8 +69,7 @@ def shown(frame: Frame) -> np.ndarray:
 
 def test_where_frames_are_not_shown_a_picture_of_all_layers_and_heads_is(analysis: Analysis) -> None:
     still = Image.open(io.BytesIO(explore(analysis)._repr_jpeg_()))
-    sheet = analysis.attention_sheet().picture()
-    assert (still.format, still.size) == ("JPEG", sheet.size)
+    assert (still.format, still.size) == ("JPEG", analysis.attention_sheet().picture().size)
 
 
 def test_two_explorers_in_one_notebook_do_not_disturb_each_other(

@@ -172,8 +172,7 @@ def test_a_figure_has_what_is_shown_and_panels_that_were_kept(page: Page, bundle
     style = Style("inferno", opacity=0.85, fade=True, smooth=True, drain=True)
     small = vitviz.analyze(wide, bundled).attention().overlay(style)
     expected = np.asarray(small.resize((2 * ONE, round(2 * height))), dtype=np.float32)
-    shown = found[2 * GAP :][: len(expected), 2 * GAP : 2 * (GAP + ONE)]
-    assert float(np.abs(shown - expected).mean()) < 3
+    assert float(np.abs(found[2 * GAP :][: len(expected), 2 * GAP : 2 * (GAP + ONE)] - expected).mean()) < 3
     # Names, legend and caption make it higher, and twice the scale larger.
     told = pixels_of(save_figure(page, "png4", parts=("badge", "legend", "caption")))
     assert told.shape[1] == 2 * found.shape[1] and told.shape[0] > 2 * found.shape[0] + 4 * 3 * 17

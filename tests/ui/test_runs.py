@@ -318,8 +318,7 @@ def test_a_map_that_begins_with_a_patch_says_which_value_is_its_own(visit: Visit
         assert about.get("self") == (None if own is None else str(own))
         left_out = f"; patch ({query[0]}, {query[1]}) itself is excluded from the colour range (residual identity)"
         assert about["description"] == expected.description + (left_out if own is not None else "")
-    attention = visit.ask("map", uid=uid, method="attention_mass", parameters={})
-    assert "self" not in map_metadata(attention)
+    assert "self" not in map_metadata(visit.ask("map", uid=uid, method="attention_mass", parameters={}))
 
 
 @pytest.mark.slow

@@ -55,8 +55,7 @@ def test_shares_of_patches_are_the_means_of_their_pixels() -> None:
     assert np.allclose(cropped, mask[:, 16:80].reshape(4, 16, 4, 16).mean((1, 3)))
     # Half of a pixel counts half.
     halves = patch_shares(mask, (0.5, 0, 64.5, 64), 1, 1)
-    weights = np.r_[0.5, np.ones(63), 0.5]
-    assert float(halves) == pytest.approx((mask[:, :65].mean(0) * weights).sum() / 64)
+    assert float(halves) == pytest.approx((mask[:, :65].mean(0) * np.r_[0.5, np.ones(63), 0.5]).sum() / 64)
 
 
 def test_the_share_is_that_of_the_pixels(heatmap: Heatmap, tmp_path: Path) -> None:

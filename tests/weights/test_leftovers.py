@@ -133,8 +133,7 @@ def test_a_classifier_of_another_name_around_an_encoder_of_transformers_is_refus
 def test_a_linear_map_around_a_backbone_of_timm_is_assumed_to_read_what_is_pooled(name: str, tmp_path: Path) -> None:
     around = {("" if key.startswith(name) else "backbone.") + key: tensor for key, tensor in renamed(name).items()}
     assert "pass architecture=…" in refusal(around, tmp_path, pooling=None)
-    reading = read(around, tmp_path)
-    assert f"classifier {name}.weight" in reading.model.assumptions
+    assert f"classifier {name}.weight" in read(around, tmp_path).model.assumptions
 
 
 def test_of_several_encoders_the_chosen_one_is_assumed_and_another_can_be_chosen(tmp_path: Path) -> None:

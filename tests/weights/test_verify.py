@@ -33,8 +33,7 @@ def run(*arguments: object) -> int:
 def test_the_packages_own_numbers_are_found_exact(
     package: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = write(package, tmp_path)
-    assert run(folder, "--size", "48", "--size", "24x40") == 0
+    assert run(write(package, tmp_path), "--size", "48", "--size", "24x40") == 0
     printed, error = capsys.readouterr()
     lines = printed.splitlines()
     assert f"of {package} " in lines[0] and lines[-1] == "Every number matches the package's."
@@ -130,8 +129,7 @@ def test_a_watched_model_has_nothing_to_compare_with(tmp_path: Path, capsys: pyt
 
 def test_a_difference_is_held_to_the_size_of_the_reference() -> None:
     theirs = torch.tensor([0.5, 100.0])
-    near = compare("output", theirs + torch.tensor([0.9e-5, 0.9e-3]), theirs)
-    assert near.exact
+    assert compare("output", theirs + torch.tensor([0.9e-5, 0.9e-3]), theirs).exact
     small, large = (compare("output", theirs + torch.tensor(by), theirs) for by in ([2e-5, 0.0], [0.0, 2e-3]))
     assert (small.exact, large.exact) == (False, False)
     assert small.bound == pytest.approx(1e-5) and large.bound == pytest.approx(1e-3)

@@ -121,8 +121,7 @@ async def test_long_work_is_nice_to_others() -> None:
     def niceness(report: Report) -> int:
         return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
-    own = await Line().run(niceness)
-    assert await Line(is_long=True).run(niceness) == max(own, BACKGROUND_NICENESS)
+    assert await Line(is_long=True).run(niceness) == max(await Line().run(niceness), BACKGROUND_NICENESS)
 
 
 async def test_work_of_strangers_ends_at_a_report_after_its_time(clock: list[float]) -> None:
