@@ -42,13 +42,8 @@ def test_gradio_and_uvicorn_are_changed_in_few_places_which_the_documents_name()
     assert found == {
         "ui/app.py": ["self.blocks._queue.progress_update_sleep_when_free", "self.blocks._queue.sleep_when_free"],
         "ui/server/connections.py": [
-            "Server.run_in_thread",
-            "config.http_protocol_class",
-            "config.loop",
-            "config.proxy_headers",
-            "config.timeout_graceful_shutdown",
-            "config.timeout_keep_alive",
-            "config.ws",
+            *("Server.run_in_thread", "config.http_protocol_class", "config.loop", "config.proxy_headers"),
+            *("config.timeout_graceful_shutdown", "config.timeout_keep_alive", "config.ws", "transport.max_size"),
         ],
         "ui/server/fetching.py": ["Api.async_move_resource_to_block_cache"],
     }
