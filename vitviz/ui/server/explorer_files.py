@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -36,7 +37,7 @@ class ExplorerFiles:
     def __init__(self, uploaded: UploadedPictures, folder: Folder, long: Line, quick: Line) -> None:
         self._uploaded, self._folder, self._long, self._quick = uploaded, folder, long, quick
         self._paths: WeakKeyDictionary[Analysis, dict[str, Path]] = WeakKeyDictionary()
-        self._writing = Once()
+        self._keep, self._writing = partial(folder.keep, name=FILE_NAME), Once()
 
     async def file(self, analysis: Analysis, name: str, upload: Upload, source: dict[str, Any], passes: Line) -> Path:
         """A file of an analysis, written if it is not there.
@@ -78,9 +79,6 @@ class ExplorerFiles:
         if name == SEEN:
             return await self._quick.run(lambda _: self._keep(as_webp(_drawn(analysis).prepared.image, quality=90)))
         return await self._quick.run(lambda _: self._keep(pack(analysis.trace, name)))
-
-    def _keep(self, content: bytes) -> Path:
-        return self._folder.keep(content, FILE_NAME)
 
 
 def _drawn(analysis: Analysis) -> Analysis:

@@ -177,8 +177,7 @@ class _Answer:
 
 def _path(scope: Scope) -> str:
     """The path below the app's root; a proxy may pass on the whole path or only this part."""
-    root = urlsplit(scope.get("root_path", "")).path.rstrip("/")
-    path: str = scope["path"]
+    path, root = str(scope["path"]), urlsplit(scope.get("root_path", "")).path.rstrip("/")
     return path.removeprefix(root) if root and path.startswith(f"{root}/") else path
 
 

@@ -49,8 +49,7 @@ class Route:
     is_short: bool = False
 
 
-GET, POST = ("GET",), ("POST",)
-READ = ("GET", "HEAD")
+GET, POST, READ = ("GET",), ("POST",), ("GET", "HEAD")
 
 ROUTES: tuple[Route, ...] = (
     Route(READ, HEALTH, "monitors and proxies ask whether the app answers"),
