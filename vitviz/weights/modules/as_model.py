@@ -26,19 +26,11 @@ from vitviz.models.watched.watched_network import WatchedNetwork
 from vitviz.progress import Progress, progress_bar
 from vitviz.weights.architectures import architecture_of_module
 from vitviz.weights.model import Model
-from vitviz.weights.modules.missing import (
-    IMAGE_SIZE,
-    Question,
-    labels_question,
-    not_stated,
-)
+from vitviz.weights.modules.missing import IMAGE_SIZE, Question, labels_question, not_stated
 from vitviz.weights.modules.output_choice import choose_output, find_labels, module_probability
 from vitviz.weights.modules.preparation import module_preprocessing, normalisation_question, read_function
 from vitviz.weights.modules.running import first_run, first_that_works
-from vitviz.weights.modules.sizes import (
-    describe_overlap,
-    find_image_size,
-)
+from vitviz.weights.modules.sizes import describe_overlap, find_image_size
 from vitviz.weights.modules.texts import split_texts
 from vitviz.weights.modules.token_grids import TokenGrids
 from vitviz.weights.modules.unwrap import find_vision_part, unwrap
