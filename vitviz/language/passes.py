@@ -132,7 +132,7 @@ def _pass_on(
     for start in range(0, count, size):
         rows = slice(start, start + size)
         call = fused_call(given, (output,), rows)
-        # Padding before the prompt reads nothing, and nobody reads it.
+        # Padding before the prompt reads nothing. Any other NaN is in the word's probability, too, and refused.
         weights = call_weights(call)[0].nan_to_num()
         if gradient is not None:
             weights = (weights * (precise(gradient[0, :, rows]) @ precise(call.values[0]).mT)).clamp(min=0)
