@@ -490,15 +490,15 @@ def test_maps_and_measures_can_be_about_likeness(
 
 def test_classes_are_compared(visit: Visit, uid: str, analysis: Analysis) -> None:
     for target, expected, name in (
-        ({"class": 3, "against": "class 1"}, vitviz.contrast(3, 1), "class class 3 against class class 1"),
-        ({"margin": True, "class": 2}, vitviz.margin(2), "class class 2 against the best of the others"),
+        ({"class": 3, "against": "class 1"}, vitviz.contrast(3, 1), "class 3 against class 1"),
+        ({"margin": True, "class": 2}, vitviz.margin(2), "class 2 against the best of the others"),
     ):
         reply = visit.run("map", uid=uid, method="legrad", parameters={"target": target})
         found = analysis.map("legrad", target=expected).values.flatten()
         np.testing.assert_allclose(patches(reply, analysis), found, rtol=1e-4, atol=1e-7)
         assert visit.run("rank", uid=uid, target=target)["target_name"] == name
     both = visit.run("rank", uid=uid, target={"class": 1, "against": "class 1"})
-    assert both["failed"] == "contrast of class class 1 with itself: expected two classes."
+    assert both["failed"] == "contrast of class 1 with itself: expected two classes."
     mixed = visit.run("rank", uid=uid, target={"class": 1, "like": "example:rocket.jpg"})
     assert mixed["failed"].startswith("target: an object with 'class' or 'like'; expected {")
 

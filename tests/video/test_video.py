@@ -187,7 +187,7 @@ def test_the_caption_of_a_clip_says_how_many_frames_each_class_has(
     one = render_video(
         video_request(model, "relevance", parameters={"target": "class 2"}), coloured, tmp_path / "out.mp4"
     )
-    assert one.caption.startswith("Relevance for class class 2") and "frame 0" not in one.caption
+    assert one.caption.startswith("Relevance for class 2") and "frame 0" not in one.caption
 
 
 def test_maps_about_different_classes_are_never_averaged(

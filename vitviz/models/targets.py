@@ -235,7 +235,8 @@ def class_target(index: int, classes: int, labels: Sequence[str] = ()) -> Target
         raise MethodError(f"target {index}: {NO_CLASSIFIER}")
     if not 0 <= index < classes:
         raise MethodError(f"target {index}: this model has classes 0 to {classes - 1}")
-    return Target(f"class {labels[index] if labels else index}", ClassScore(index))
+    # Labels that are numbers alone begin with "class", too.
+    return Target(f"class {labels[index].removeprefix('class ') if labels else index}", ClassScore(index))
 
 
 def resolve_target(choice: TargetChoice, logits: torch.Tensor, labels: Sequence[str]) -> int | Target:

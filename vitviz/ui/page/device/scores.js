@@ -15,7 +15,7 @@ import { bestOf, probabilitiesOf } from "./device_facts.js";
  * @returns {DeviceTarget}
  */
 export function deviceTarget(target, logits, labels) {
-  const [best] = bestOf(logits, 1), nameOfIndex = (/** @type {number} */ index) => `class ${labels[index] ?? index}`;
+  const [best] = bestOf(logits, 1), nameOfIndex = (/** @type {number} */ index) => `class ${labels[index]?.replace(/^class /, "") ?? index}`;
   if (typeof target !== "object" || target === null) {
     const index = target ?? best;
     return { name: nameOfIndex(index), index, score: (values) => values[index], differentiable: { index } };
