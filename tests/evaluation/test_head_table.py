@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.support.makers import MakeModel
-from vitviz import save_checkpoint
+from vitviz import DataError, save_checkpoint
 from vitviz.cli.command import main
 from vitviz.evaluation.head_picture import heads_picture
 from vitviz.evaluation.head_table import MEASURES, head_tables, measure_heads_over
@@ -45,6 +45,8 @@ def test_the_figure_has_a_dot_for_each_head(make_model: MakeModel, folder: Path)
     reports: list[int] = []
     found = measure_heads_over(make_model(), find_images(folder, 2), reports.append)
     assert reports == [1, 2]
+    with pytest.raises(DataError, match="images: none found"):
+        measure_heads_over(make_model(), [])
     axes = heads_picture(found).axes
     assert [each.get_title() for each in axes] == [measure.title for measure in MEASURES.values()]
     for each, values in zip(axes, found.values(), strict=True):

@@ -120,7 +120,6 @@ def attention_on_objects(
         DataError: fewer than two photographs have an outline.
     """
     areas, heads, rollouts, paths = [], [], [], []
-    query = ""
     for path in count_images(images, report):
         mask = outline(open_image(path, str(path)))
         if mask is not None:
@@ -134,9 +133,9 @@ def attention_on_objects(
                 heads.append(_share_on_object(layout.grid(analysis.trace.rows(layout.default_query)), shares))
                 rollouts.append(_share_on_object(analysis.rollout().values, shares))
                 paths.append(path)
-                query = layout.name(layout.default_query)
     if len(paths) < 2:
         raise DataError(f"{len(paths)} images show an object against a plain background; expected at least two")
+    query = layout.name(layout.default_query)
     return ObjectAttention(torch.stack(areas), torch.stack(heads), torch.stack(rollouts), query, tuple(paths))
 
 

@@ -185,7 +185,7 @@ def _randomized_models(model: Model, seed: int, by_layer: bool = True) -> Iterat
     network, parts = model.network.copy_in_parts()
     if by_layer and len(parts) == 1:
         reason = "its layers share weights, or no weight is known to be of one"
-        raise MethodError(f"{model.name}: {reason}; expected layers=None")
+        raise MethodError(f"{model.name}: {reason}; randomized_model(model) shuffles all of them at once")
     # The card's accuracy no longer holds.
     copy = replace(model, name=f"{model.name}, randomised", network=network, card={})
     # On the CPU, so that the same seed gives the same weights on every device.
