@@ -101,7 +101,10 @@ def test_timms_default_is_assumed_and_a_folder_that_states_it_is_not(tmp_path: P
     assert "crop to 0.9, bicubic" in repr(load(module)) and "crop" not in repr(load(stated))
     assert "crop to 0.9, bicubic" in assumption and "only the package's default states mean, std" in assumption
     assert assumed(load(stated)) == assumed(load(tmp_path / "whole")) == []
-    assert assumed(load(module, preprocessing=timm.data.resolve_model_data_config(module))) == []
+    stated_config = {**timm.data.resolve_model_data_config(module), "input_size": (3, 48, 48)}
+    assert assumed(load(module, preprocessing=stated_config)) == []
+    module = timm.create_model("vit_tiny_patch16_224", depth=1, dynamic_img_size=True).eval()
+    assert load(module, preprocessing=stated_config).preprocessing.height == 48
     # A configuration that somebody wrote by hand.
     config = json.loads((tmp_path / "whole" / "config.json").read_text())
     del config["pretrained_cfg"]["crop_pct"]

@@ -63,7 +63,7 @@ def floats_first(crop: int, resize: int, mean: list[float], std: list[float], in
     mode = transforms.InterpolationMode(interpolation.replace("nearest", "bilinear"))
     # torchvision standardises all channels by a single mean.
     steps = [transforms.ToTensor(), transforms.Resize((resize, crop), mode, antialias=True)]
-    return transforms.Compose([*steps, transforms.Normalize(mean[:1], std[:1])])
+    return transforms.Compose([*steps, transforms.Normalize(mean[0], std[0])])
 
 
 def preset(crop: int, resize: int, mean: list[float], std: list[float], interpolation: str) -> Any:
@@ -83,10 +83,8 @@ def of_timm(crop: int, resize: int, mean: list[float], std: list[float], interpo
 
 
 def squashed_by_timm(crop: int, resize: int, mean: list[float], std: list[float], interpolation: str) -> Any:
-    size = (3, crop, crop)
-    return timm.data.create_transform(
-        size, False, crop_pct=crop / resize, crop_mode="squash", mean=mean, std=std, interpolation=interpolation
-    )
+    arguments = {"mean": mean, "std": std, "interpolation": interpolation}
+    return timm.data.create_transform((3, crop, crop), False, crop_pct=crop / resize, crop_mode="squash", **arguments)
 
 
 def of_open_clip(crop: int, resize: int, mean: list[float], std: list[float], interpolation: str) -> Any:
@@ -129,11 +127,8 @@ def unusual() -> dict[str, Any]:
     from torchvision import transforms
     from torchvision.transforms import v2
 
-    resize, normalise, to_tensor = (
-        transforms.Resize((32, 32)),
-        transforms.Normalize([0.4] * 3, [0.2] * 3),
-        transforms.ToTensor(),
-    )
+    resize, to_tensor = transforms.Resize((32, 32)), transforms.ToTensor()
+    normalise = transforms.Normalize([0.4] * 3, [0.2] * 3)
     nearest = v2.InterpolationMode.NEAREST
     crop = transforms.CenterCrop(28)
     return {

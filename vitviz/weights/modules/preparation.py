@@ -68,7 +68,9 @@ def module_preprocessing(
                 raise CheckpointError(f"{error}; {EXPECTED}; or normalisation = {choices(NORMALISATIONS)}") from None
     if rule is not None:
         rule = rule if normalisation is None else rule.standardised(normalisation, channels)
-        preprocessing, source = rule.fit_network(*size, patch, False)
+        preprocessing, source = rule.fit_network(
+            *size, patch, any_size=stated is not None and getattr(module, "dynamic_img_size", False)
+        )
         return preprocessing, source + rule.assumption, bool(rule.defaults)
     if normalisation is None:
         return None

@@ -76,7 +76,9 @@ def stated_moments(function: Callable[..., Any]) -> tuple[tuple[float, ...], tup
     steps = [step for name, step in steps_of(function) if name == "Normalize"]
     if len(steps) != 1:
         return None
-    mean, std = (tuple(float(str(np.float32(each))) for each in values) for values in (steps[0].mean, steps[0].std))
+    mean, std = (
+        tuple(float(str(each)) for each in np.ravel(np.float32(values))) for values in (steps[0].mean, steps[0].std)
+    )
     return mean, std
 
 
