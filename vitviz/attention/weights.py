@@ -18,7 +18,10 @@ from vitviz.errors.messages import describe
 # Rounding to bfloat16 changes a sum of weights by up to 0.004.
 SUM_TOLERANCE = 0.01
 LAYER = "'head query key'"
-EAGER = "; transformers returns them after module.set_attn_implementation('eager')"
+EAGER = (
+    "; transformers returns them as outputs.attentions, after module.set_attn_implementation('eager') and with "
+    "output_attentions=True"
+)
 
 Grid = tuple[int, int]
 Attentions = torch.Tensor | np.ndarray | Sequence[torch.Tensor | np.ndarray]
@@ -36,7 +39,7 @@ def checked_weights(attentions: Attentions) -> tuple[torch.Tensor, ...]:
             expected = "expected 'layer head query key' or 'layer batch head query key'"
             raise ConfigError(f"attentions of shape {tuple(attentions.shape)}: {expected}")
     elif not isinstance(attentions, Sequence):
-        raise ConfigError(f"attentions: {describe(attentions)} found; expected a tensor of each layer, {LAYER}")
+        raise ConfigError(f"attentions: {describe(attentions)} found; expected a tensor of each layer, {LAYER}{EAGER}")
     layers = [_layer(f"attentions[{index}]", weights) for index, weights in enumerate(attentions)]
     if not layers:
         raise ConfigError(f"attentions: no layer found; expected at least one{EAGER}")
@@ -110,8 +113,8 @@ def _layer(name: str, weights: Any) -> torch.Tensor:
     shape = tuple(weights.shape)
     if weights.ndim == 4:
         if len(weights) != 1:
-            one = "of one, such as [layer[index] for layer in attentions]"
-            raise ConfigError(f"{name} of shape {shape}: {len(weights)} images; expected the attention {one}")
+            one = "[layer[index] for layer in attentions]; vitviz.load(module) reads windows of one, such as Swin's"
+            raise ConfigError(f"{name} of shape {shape}: {len(weights)} images; expected one, such as {one}")
         weights = weights[0]
     if weights.ndim != 3 or weights.shape[1] != weights.shape[2] or not weights.numel():
         raise ConfigError(f"{name} of shape {shape}: expected {LAYER}, with as many queries as keys")
