@@ -55,7 +55,7 @@ def analyze_loader(
               ``model.preprocessing``, each side a multiple of the patch. The picture of an analysis is then the model's
               input. Values are refused if no picture has them after the standardisation is undone; a different
               standardisation that stays within this range cannot be detected.
-            - A list of pictures, each as :func:`vitviz.analyze` takes it or a :class:`vitviz.PreparedImage`, is
+            - A list of pictures, each as :func:`vitviz.analyze` takes it or a :class:`vitviz.images.PreparedImage`, is
               prepared as :func:`vitviz.analyze` does it. ``collate_fn=list`` gives such batches.
         model, fit, resolution, value_range, color_profile, storage, keep_bytes: as :func:`vitviz.analyze` takes them;
             the fit, the resolution, the range and the choice of the profile apply to pictures, not to tensors of the

@@ -80,7 +80,7 @@ def open_image(
 ) -> Image.Image:
     """An upright RGB image with 8 bits a channel in the colours of sRGB, on white where it is transparent.
 
-    What it assumed of the picture, a sentence each, is in :attr:`vitviz.PreparedImage.assumptions`.
+    What it assumed of the picture, a sentence each, is in :attr:`vitviz.images.PreparedImage.assumptions`.
 
     Args:
         source: a path, the bytes of a file, an open file, a PIL image, an array ``"height width"`` or ``"height width

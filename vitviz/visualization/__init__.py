@@ -1,7 +1,4 @@
-"""Maps on the user's picture: heatmaps, and figures of many of them.
-
-``figures`` needs matplotlib, and is imported by its own name.
-"""
+"""Maps on the user's picture: heatmaps, and figures of many of them."""
 
 from vitviz.visualization.heatmaps import Heatmap, Style
 from vitviz.visualization.panels import figure
