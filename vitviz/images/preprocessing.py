@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast, get_args
 
+import numpy as np
 import torch
 from einops import rearrange
 from PIL import Image
@@ -158,8 +159,11 @@ class Preprocessing:
                 f"input of {self.height!r}×{self.width!r} pixels: expected whole numbers of at least 1, and at most "
                 f"{MAX_PIXELS:,} pixels together"
             )
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            if not isinstance(values, tuple) or not all(map(_is_number, values)):
+        for name in ("mean", "std"):
+            # Lists, arrays and tensors are the same.
+            values = tuple(np.ravel(getattr(self, name)).tolist())
+            object.__setattr__(self, name, values)
+            if not all(map(_is_number, values)):
                 raise ConfigError(f"{name} = {values!r}: expected a tuple of 1 or 3 finite numbers")
             if reason := why_not_channels(len(values)):
                 raise ConfigError(f"{name} = {values!r}: {reason}")
@@ -189,8 +193,7 @@ class Preprocessing:
         Raises:
             ConfigError: a field is missing, unknown or out of range.
         """
-        fields = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-        return cls(**cast(Any, fields))
+        return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for a checkpoint's metadata."""

@@ -203,8 +203,8 @@ def eight_bit(array: np.ndarray, name: str, value_range: ValueRange | None, *, i
             problem = f"expected floating point in [0, 1], or {range_of(array)}"
         raise ImageError(f"{name}: values from {array.min():g} to {array.max():g}; {problem}")
     # A stated range may be narrow and far from zero, where single precision has steps of whole levels.
-    precise: np.ndarray = array.astype(np.float32 if value_range is None else np.float64)
-    return np.rint((precise - low) * 255 / (high - low)).astype(np.uint8)
+    dtype = np.float32 if value_range is None else np.float64
+    return np.rint(np.subtract(array, low, dtype=dtype) * 255 / (high - low)).astype(np.uint8)
 
 
 def range_of(array: np.ndarray) -> str:
