@@ -106,7 +106,10 @@ class Model(AttributeAdvice):
         if reason := why_not_channels(config.channels):
             raise ConfigError(f"{self.name}: {reason}")
         if len(preprocessing.mean) != config.channels:
-            raise ConfigError(f"{self.name}: {len(preprocessing.mean)} channel means for {config.channels} channels")
+            raise ConfigError(
+                f"{self.name}: {len(preprocessing.mean)} channel means for {config.channels} channels; expected as "
+                "many means and deviations, such as those of normalisation='half'"
+            )
         # An image size without a layout is refused.
         _ = self.layout
 

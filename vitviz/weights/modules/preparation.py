@@ -51,11 +51,14 @@ def module_preprocessing(
         CheckpointError: vitviz cannot do the module's preprocessing exactly, and the user states no other.
     """
     if isinstance(stated, Preprocessing):
-        if len(stated.mean) != channels:
-            raise ConfigError(f"preprocessing makes inputs of {len(stated.mean)} channels; the module takes {channels}")
         if normalisation is not None and type(stated) is Preprocessing:
             standardised = replace(stated, **moments_of(normalisation, channels))
             return standardised, f"preprocessing, with normalisation {normalisation!r}", False
+        if len(stated.mean) != channels:
+            raise ConfigError(
+                f"preprocessing makes inputs of {len(stated.mean)} channels; the module takes {channels}; expected a "
+                "mean and deviation for each, such as those of normalisation='half'"
+            )
         return stated, "preprocessing" if type(stated) is Preprocessing else f"{stated}, run as it is", False
     rule: PreprocessingRule | None = None
     if stated is not None:
@@ -66,7 +69,8 @@ def module_preprocessing(
         except CheckpointError as error:
             if normalisation is None:
                 raise CheckpointError(f"{error}; {EXPECTED}; or normalisation = {choices(NORMALISATIONS)}") from None
-    if rule is not None:
+    # The package's mean of three channels says nothing of a grey network.
+    if rule is not None and (normalisation is not None or len(rule.preprocessing.mean) == channels):
         rule = rule if normalisation is None else rule.standardised(normalisation, channels)
         preprocessing, source = rule.fit_network(
             *size, patch, any_size=stated is not None and getattr(module, "dynamic_img_size", False)
