@@ -100,14 +100,14 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Pa
 def test_the_frames_of_every_kind_of_clip_are_those_that_went_in(
     opener: Opener, written: Callable[[str, str], Path], suffix: str
 ) -> None:
-    path, expected = written("moving", suffix), FRAMES
+    path = written("moving", suffix)
     assert is_clip(path)
     with opener(path) as clip:
         assert clip.facts == ClipFacts(96, 64, 25.0, clip.facts.frames, "") and 19 <= clip.facts.frames <= 22
         found = frames_of(clip)
     assert [each.index for each in found] == list(range(20))
     assert seconds_of(found) == pytest.approx([index / 25 for index in range(20)], abs=1e-3)
-    for each, levels in zip(found, expected, strict=True):
+    for each, levels in zip(found, FRAMES, strict=True):
         assert np.abs(np.asarray(each.image, float) - levels).mean() < 12
 
 
@@ -259,26 +259,31 @@ def test_own_clips_may_be_of_further_kinds(worker: Worker, tmp_path: Path, suffi
 
 
 @pytest.mark.parametrize("suffix", [".gif", ".png", ".avif"])
-def test_the_frames_of_an_animated_picture_stand_on_white(tmp_path: Path, suffix: str) -> None:
+def test_an_animated_picture_is_read_whole_and_on_white(tmp_path: Path, suffix: str) -> None:
     pictures = [Image.new("RGBA", (64, 64), (40 * index, 90, 60, 255)) for index in range(4)]
     for picture in pictures:
         picture.paste((0, 0, 0, 0 if suffix != ".avif" else 255), (0, 0, 32, 64))
-    first, *others = pictures
+    first, *others = (picture.convert("RGB") if suffix == ".avif" else picture for picture in pictures)
     path = tmp_path / f"loop{suffix}"
-    first.save(path, save_all=True, append_images=others, duration=[100, 100, 250, 100], disposal=2)
+    first.save(path, save_all=True, append_images=others, duration=[100, 100, 250, 700], disposal=2)
     with open_video(path) as clip:
         found = frames_of(clip)
-    assert seconds_of(found) == pytest.approx([0, 0.1, 0.2, 0.45])
+    assert seconds_of(found) == pytest.approx([0, 0.1, 0.2, 0.45]) and found[-1].duration == 63_000
     for index, each in enumerate(found):
         assert np.abs(np.subtract(each.image.getpixel((48, 32)), (40 * index, 90, 60))).max() < 12
         assert np.abs(np.subtract(each.image.getpixel((8, 32)), 255 if suffix != ".avif" else 0)).max() < 12
+    path.write_bytes(path.read_bytes()[:-100])
+    assert "; expected a whole clip" in refusal(open_named, path)
 
 
 def test_what_is_not_read_is_refused_with_what_converts_it(tmp_path: Path) -> None:
-    path, pictures = tmp_path / "a loop.webp", [Image.new("RGB", (64, 64), (40 * index, 90, 60)) for index in range(4)]
-    pictures[0].save(path, save_all=True, append_images=pictures[1:])
-    message = refusal(open_named, path)
-    assert message.endswith("; to convert it: magick 'a loop.webp' out.gif") and "cut short" not in message
+    first, *others = [Image.new("RGBA", (64, 64), (40 * index, 90, 60, 99)) for index in range(4)]
+    for name, converted in (
+        ("a loop.webp", "; to convert it: magick 'a loop.webp' out.gif"),
+        ("loop.avif", "expected an animated PNG: PIL.Image.open('loop.avif').save('out.png', save_all=True)"),
+    ):
+        first.save(tmp_path / name, save_all=True, append_images=others)
+        assert refusal(open_named, tmp_path / name).endswith(converted)
 
 
 def test_a_missing_frame_is_refused(tmp_path: Path) -> None:
@@ -500,7 +505,8 @@ def test_an_invalid_answer_of_a_child_is_not_believed(
 ) -> None:
     path = write_clip(tmp_path / "clip.mp4", 3)
     with isolated_clips.open_video(worker, path, path.name) as clip:
-        for answer, size in (({}, 4608), ({"ticks": "0"}, 4608), ({"ticks": -5}, 4608), ({"ticks": 0}, 4607)):
+        for *times, size in (("0", 9, 4608), (-5, 9, 4608), (0, -1, 4608), (0, None, 4608), (0, 9, 4607)):
+            answer = dict(zip(("ticks", "duration"), times, strict=True))
             monkeypatch.setattr(clip._child, "part", lambda *_, part=(answer, bytes(size)): part)
             with pytest.raises(ImageError, match="gave no answer; expected a whole file"):
                 clip.read()

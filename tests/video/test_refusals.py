@@ -50,16 +50,6 @@ def test_the_progress_says_what_is_done_and_what_there_is(model: Model, clip: Pa
     assert {total for _, _, total in heard} == {COUNT}
 
 
-def test_a_broken_clip_is_one_sentence_and_leaves_nothing(model: Model, tmp_path: Path) -> None:
-    clip = write_clip(tmp_path / "clip.mkv", 40)
-    content = clip.read_bytes()
-    clip.write_bytes(content[: len(content) * 3 // 4])
-    before = sorted(tmp_path.iterdir())
-    with pytest.raises(ImageError, match=r"clip\.mkv: .*expected a whole clip"):
-        render_video(video_request(model), clip, tmp_path / "out.mp4", batch_size=2)
-    assert sorted(tmp_path.iterdir()) == before
-
-
 # What is refused.
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 import torch
@@ -19,6 +20,7 @@ from vitviz import Model, Style, TokenMap
 from vitviz.cli.command import main
 from vitviz.images.callable_preprocessing import CallablePreprocessing
 from vitviz.video import render
+from vitviz.video.clip_facts import Frame
 from vitviz.video.clips import read_frame
 from vitviz.video.render import ClipMaps, FramePainter, render_video
 from vitviz.video.writing import CONTAINERS, add_sound, encode, sound_files
@@ -109,9 +111,12 @@ def test_a_frame_is_shown_as_a_function_makes_it_for_the_model(model: Model, cli
 
 
 def test_a_clip_of_one_frame_is_a_video_of_one(model: Model, tmp_path: Path) -> None:
-    clip = write_clip(tmp_path / "clip.mp4", 1)
+    clip = tmp_path / "clip.gif"
+    Image.new("RGB", (48, 32)).save(clip, save_all=True, duration=700)
     assert render_video(video_request(model), clip, tmp_path / "out.mp4", numbers=tmp_path / "maps.npz").frames == 1
     assert len(read_frames(tmp_path / "out.mp4")) == len(read_numbers(tmp_path / "maps.npz")[0]) == 1
+    with av.open(str(tmp_path / "out.mp4")) as written:
+        assert written.duration == 700_000
 
 
 # The caption.
@@ -268,7 +273,8 @@ def test_sound_that_a_container_cannot_hold_is_encoded_and_said(
 
 def test_a_video_is_whole_on_the_disk_before_its_files_are_closed(clip: Path, tmp_path: Path) -> None:
     pictures, output = tmp_path / "pictures.mp4", tmp_path / "out.mp4"
-    start = encode(pictures, [(1000 * index, Image.new("RGB", (16, 16))) for index in range(COUNT)], 10.0)
+    image = Image.new("RGB", (16, 16))
+    start = encode(pictures, [(Frame(index, 1000 * index, image), image) for index in range(COUNT)], 10.0)
     with sound_files(pictures, clip, output) as files:
         add_sound(files, start, CONTAINERS[".mp4"], clip.name)
         assert len(read_frames(output)) == COUNT and len(sound_packets(output)) > 1

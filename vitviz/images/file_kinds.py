@@ -51,7 +51,7 @@ OTHER_KINDS = {
     rb"(?s).{4}ftypcrx |II\*\x00.{4}CR|IIR[OS]|MMOR|IIU\x00|FUJIFILMCCD-RAW|\x00MRM|FOVb|IIII|II.{4}HEAPCCDR": RAW,
     rb"(?s).{4}ftypavi[fs]|.{4}ftyp(mif1|msf1).{,64}avi[fs]": AVIF,
     rb"(?s).{4}ftyp(he[iv]|mif1|msf1|MiHB)": HEIC,
-    rb"(?s).{4}ftyp|\x1aE\xdf\xa3|RIFF.{4}AVI ": "a video",
+    rb"(?s).{4}ftyp|\x1aE\xdf\xa3|RIFF.{4}AVI ": "a video: vitviz.film, or the command vitviz video, maps its frames",
     rb"\xff\x0a|\x00\x00\x00\x0cJXL ": "a JPEG XL image: save it as JPEG or PNG",
     rb"\xff\x4f\xff\x51|\x00\x00\x00\x0cjP  ": "a JPEG 2000 image: save it as JPEG, PNG or TIFF",
     rb"(?s).{128}DICM": "a DICOM file: read it by pydicom, and pass its pixel_array and value_range",

@@ -89,11 +89,13 @@ class Frame:
         index: in the clip, counted from 0.
         ticks: time in 1/90,000 second.
         image: RGB, upright.
+        duration: ticks for which it is shown; 0 if the clip does not say.
     """
 
     index: int
     ticks: int
     image: Image.Image
+    duration: int = 0
 
 
 class Clip(Protocol):
@@ -115,8 +117,7 @@ class Clip(Protocol):
 
 def is_cover(stream: Any) -> bool:
     """Whether a stream is the cover picture of an audio file."""
-    disposition = getattr(stream, "disposition", 0)
-    return "attached_pic" in str(getattr(disposition, "name", disposition) or "").lower()
+    return bool(stream.disposition & pyav().stream.Disposition.attached_pic)
 
 
 def declared_seconds(stream: Any) -> float:

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
-from itertools import chain, islice
+from itertools import chain, islice, starmap
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -162,6 +162,11 @@ class OpenClip:
         if not videos:
             contents = f"only {' and '.join(sorted({each.type for each in streams}))}" if len(streams) else "nothing"
             raise self._refusal(f"{contents} in it, no moving pictures", EXPECTED)
+        if any(video.metadata.get("title") == "Alpha" for video in videos):
+            raise self._refusal(
+                "an animated AVIF whose transparency FFmpeg leaves out",
+                f"expected an animated PNG: PIL.Image.open({self.name!r}).save('out.png', save_all=True)",
+            )
         # An animated AVIF has a still picture first.
         self._stream = stream = next((video for video in videos if video.frames != 1), videos[0])
         codec, pixels = stream.codec_context, self.limits.pixels
@@ -224,8 +229,7 @@ class OpenClip:
         Raises:
             ImageError: the clip is damaged, cut short or larger than its limits, or its size changes.
         """
-        found = next(self._frames, None)
-        return None if found is None else Frame(found[0], found[1], self._image(found[0], found[2]))
+        return next(starmap(self._upright, self._frames), None)
 
     def add_sound(self, video: Path, start: int, output: Path) -> None:
         with sound_files(video, Path(self._file.name) if self.facts.sound else None, output) as files:
@@ -280,7 +284,7 @@ class OpenClip:
             )
         return max(ticks, last_ticks + 1)
 
-    def _image(self, index: int, frame: Any) -> Image.Image:
+    def _upright(self, index: int, ticks: int, frame: Any) -> Frame:
         size = self._square_size(frame.width, frame.height)
         if (size, self._turn_of(frame)) != (self._size, self._turn):
             raise self._refusal(
@@ -297,8 +301,9 @@ class OpenClip:
                 image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
         if self._is_converted:
             image = _in_srgb(image, CodePoints(int(frame.color_primaries), int(frame.color_trc)))
-        way = TURNS[self._turn]
-        return image if way is None else image.transpose(way)
+        if (way := TURNS[self._turn]) is not None:
+            image = image.transpose(way)
+        return Frame(index, ticks, image, round(frame.duration * (frame.time_base or 0) * TICKS_PER_SECOND))
 
     def _turn_of(self, frame: Any) -> tuple[int, int, int, int]:
         """How a frame is turned upright, as a key of :data:`TURNS`."""
@@ -325,6 +330,10 @@ class OpenClip:
         # Two frames of slack, since the last frame's duration is often missing or rounded.
         if seconds + 2.5 * max(1 / self._rate, last_ticks / TICKS_PER_SECOND / max(1, count)) < declared:
             raise self._refusal(f"ends after {seconds:.2f} of {declared:.2f} seconds")
+        self._file.seek(-1, os.SEEK_END)
+        # A GIF file ends with a semicolon, and a picture in it with a zero.
+        if self._container.format.name == "gif" and self._file.read() not in (b";", b"\0"):
+            raise self._refusal(f"ends in frame {count - 1:,}")
 
     def _refusal(self, problem: str, expected: str = "expected a whole clip") -> ImageError:
         return ImageError(f"{self.name}: {problem}; {expected}")

@@ -13,7 +13,7 @@ from vitviz.features import Kind, components
 from vitviz.images.colours import ColorProfile
 from vitviz.images.preprocessing import Fit
 from vitviz.progress import Progress
-from vitviz.video.clip_facts import Clip
+from vitviz.video.clip_facts import Clip, Frame
 from vitviz.video.clips import open_video
 from vitviz.video.render import even, padded
 from vitviz.video.writing import being_written, check_place, container_of, write_frames
@@ -71,13 +71,13 @@ def film_components(
     analyses = [encoder.encode([encoder.prepare(image)])[0] for image in frames]
     first = components(analyses, layer, of=of, foreground=foreground)
 
-    def drawn(clip: Clip) -> Iterator[tuple[int, Image.Image]]:
+    def drawn(clip: Clip) -> Iterator[tuple[Frame, Image.Image]]:
         for number, frame in enumerate(iter(clip.read, None)):
             side = min(FIGURE_SIDE, max(frame.image.size))
             [analysis] = encoder.encode([encoder.prepare(frame.image).resized(side)])
             [colours] = components(analysis, first[0].layer, of=of, basis=first.basis)
             overlay = colours.overlay(opacity, smooth)
-            yield frame.ticks, padded(overlay, *map(even, overlay.size))
+            yield frame, padded(overlay, *map(even, overlay.size))
             if report is not None:
                 report(Progress(number + 1, clip.facts.frames))
 

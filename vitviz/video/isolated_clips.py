@@ -46,7 +46,7 @@ def read_clip(ask: Ask, file: BinaryIO, name: str, limits: ClipLimits, color_pro
             elif (frame := clip.read()) is None:
                 yield {"ticks": None}, b""
             else:
-                yield {"ticks": frame.ticks}, np.ascontiguousarray(frame.image)
+                yield {"ticks": frame.ticks, "duration": frame.duration}, np.ascontiguousarray(frame.image)
 
 
 def read_frame(
@@ -110,15 +110,18 @@ class IsolatedClip:
         """
         width, height = self.facts.width, self.facts.height
         facts, content = self._child.part(NEXT, 3 * width * height)
-        ticks = facts.get("ticks", -1)
+        ticks, duration = facts.get("ticks", -1), facts.get("duration")
         if ticks is None:
             return None
-        if not isinstance(ticks, int) or ticks <= self._last_ticks or len(content) != 3 * width * height:
+        if (
+            not (isinstance(ticks, int) and isinstance(duration, int))
+            or (ticks <= self._last_ticks or duration < 0)
+            or len(content) != 3 * width * height
+        ):
             raise self._child.answer_error()
         self._count, self._last_ticks = self._count + 1, ticks
-        return Frame(
-            self._count - 1, ticks, Image.fromarray(np.frombuffer(content, np.uint8).reshape(height, width, 3))
-        )
+        image = Image.fromarray(np.frombuffer(content, np.uint8).reshape(height, width, 3))
+        return Frame(self._count - 1, ticks, image, duration)
 
     def add_sound(self, video: Path, start: int, output: Path) -> None:
         """As :meth:`vitviz.video.clips.OpenClip.add_sound`, in another child.

@@ -278,14 +278,14 @@ def _compute(request: VideoRequest, encoder: Encoder, clip: Clip, batch_size: in
     return replace(ClipMaps.of(found), assumptions=tuple(assumptions))
 
 
-def _drawn(clip: Clip, painter: FramePainter, report: Report) -> Iterator[tuple[int, Image.Image]]:
+def _drawn(clip: Clip, painter: FramePainter, report: Report) -> Iterator[tuple[Frame, Image.Image]]:
     ticks = painter.maps.ticks
     report(DRAWING, Progress(0, len(ticks)))
     for index, expected in enumerate(ticks):
         frame = clip.read()
         if frame is None or frame.ticks != expected:
             raise ImageError(f"{clip.name}: has changed while it was read; expected the same clip to the end")
-        yield frame.ticks, painter.draw(index, frame.image)
+        yield frame, painter.draw(index, frame.image)
         report(DRAWING, Progress(index + 1, len(ticks)))
 
 
@@ -375,8 +375,6 @@ def even(side: int) -> int:
 
 def padded(image: Image.Image, width: int, height: int) -> Image.Image:
     """An image of this size, with white at its sides and below."""
-    if image.size == (width, height):
-        return image
     canvas = Image.new("RGB", (width, height), "white")
     canvas.paste(image, ((width - image.width) // 2, 0))
     return canvas

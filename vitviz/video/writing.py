@@ -17,7 +17,7 @@ from PIL import Image
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import choices
 from vitviz.system.atomic import place_for, put
-from vitviz.video.clip_facts import OPEN_OPTIONS, TICKS_PER_SECOND, Clip, pyav
+from vitviz.video.clip_facts import OPEN_OPTIONS, TICKS_PER_SECOND, Clip, Frame, pyav
 
 CODEC, CODEC_OPTIONS = "libx264", {"crf": "18", "preset": "veryfast", "bf": "0"}
 # FFmpeg's numbers of ITU-R BT.709 and of the limited range. They are tagged, since players differ in their defaults.
@@ -104,30 +104,31 @@ def being_written(output: Path, container: Container) -> Iterator[Path]:
         raise ConfigError(f"{output}: cannot be written ({getattr(error, 'strerror', None) or error})") from None
 
 
-def write_frames(clip: Clip, frames: Iterable[tuple[int, Image.Image]], whole: Path) -> None:
+def write_frames(clip: Clip, frames: Iterable[tuple[Frame, Image.Image]], whole: Path) -> None:
     """Write drawn frames, as :func:`encode` takes them, with the sound of their clip."""
     pictures = whole.with_name("pictures.mp4")
     clip.add_sound(pictures, encode(pictures, frames, clip.facts.rate), whole)
 
 
-def encode(output: Path, frames: Iterable[tuple[int, Image.Image]], rate: float) -> int:
+def encode(output: Path, frames: Iterable[tuple[Frame, Image.Image]], rate: float) -> int:
     """Encode frames as an MP4 file whose first frame is at 0; returns the ticks of the first.
 
     Args:
         output: the file to write.
-        frames: times in ticks, and images: RGB, all of one size with even sides.
+        frames: those of the clip, whose times are kept, each with its drawing: RGB, all of one size with even sides.
         rate: mean number of frames a second.
     """
     av, start, stream = pyav(), 0, None
     with av.open(str(output), "w", format="mp4") as container:
-        for ticks, image in frames:
+        for frame, image in frames:
             if stream is None:
-                start, stream = ticks, _video_stream(container, image.size, rate)
-            frame = av.VideoFrame.from_image(image).reformat(
+                start, stream = frame.ticks, _video_stream(container, image.size, rate)
+            drawn = av.VideoFrame.from_image(image).reformat(
                 format="yuv420p", dst_colorspace="ITU709", dst_color_range="MPEG"
             )
-            frame.pts, frame.time_base = ticks - start, Fraction(1, TICKS_PER_SECOND)
-            container.mux(stream.encode(frame))
+            times = frame.ticks - start, frame.duration, Fraction(1, TICKS_PER_SECOND)
+            drawn.pts, drawn.duration, drawn.time_base = times
+            container.mux(stream.encode(drawn))
         if stream is not None:
             container.mux(stream.encode(None))
     return start
@@ -142,6 +143,8 @@ def _video_stream(container: Any, size: tuple[int, int], rate: float) -> Any:
     codec.time_base = Fraction(1, TICKS_PER_SECOND)
     codec.colorspace = codec.color_primaries = codec.color_trc = BT709_COLOURS
     codec.color_range = LIMITED_RANGE
+    # That of the last frame counts: the others end where the next begins.
+    codec.flags |= pyav().codec.context.Flags.frame_duration
     return stream
 
 
@@ -215,29 +218,23 @@ def _video_packets(source: Any, stream: Any, start: int) -> Iterator[tuple[Fract
     """Seconds, 0 and packet, for :func:`heapq.merge` with the packets of the sound."""
     for packet in source.demux(source.streams.video[0]):
         if packet.dts is not None:
-            ticks = start + round(packet.pts * packet.time_base * TICKS_PER_SECOND)
-            packet.pts = packet.dts = ticks
-            packet.time_base = Fraction(1, TICKS_PER_SECOND)
+            packet.pts = packet.dts = packet.pts + start
             packet.stream = stream
-            yield Fraction(ticks, TICKS_PER_SECOND), 0, packet
+            yield packet.pts * packet.time_base, 0, packet
 
 
 def _sound_packets(source: Any, stream: Any, container: Container, name: str) -> Iterator[tuple[Fraction, int, Any]]:
     """Seconds, 1 and packet."""
     start_time, audio = Fraction(source.start_time or 0, pyav().time_base), source.streams.audio[0]
+    packets: Iterable[Any] = source.demux(audio)
+    if not container.can_hold(audio.codec_context.codec.canonical_name):
+        packets = chain.from_iterable(map(stream.encode, chain(source.decode(audio), [None])))
     try:
-        if container.can_hold(audio.codec_context.codec.canonical_name):
-            for packet in source.demux(audio):
-                if packet.dts is not None and packet.pts is not None:
-                    shift = round(start_time / packet.time_base)
-                    packet.pts, packet.dts = packet.pts - shift, packet.dts - shift
-                    packet.stream = stream
-                    yield packet.dts * packet.time_base, 1, packet
-            return
-        for frame in chain(source.decode(audio), [None]):
-            if frame is not None and frame.pts is not None:
-                frame.pts -= round(start_time / frame.time_base)
-            for packet in stream.encode(frame):
+        for packet in packets:
+            if packet.dts is not None and packet.pts is not None:
+                shift = round(start_time / packet.time_base)
+                packet.pts, packet.dts = packet.pts - shift, packet.dts - shift
+                packet.stream = stream
                 yield packet.dts * packet.time_base, 1, packet
     except pyav().FFmpegError as error:
         raise ImageError(f"{name}: its sound is damaged ({error.strerror}); expected a whole clip") from None
