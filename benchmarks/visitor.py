@@ -81,6 +81,8 @@ class Visitor:
             base_url=traffic.address,
             # Of silence: the server sends a line every 15 seconds.
             timeout=60.0,
+            # It reads no certificates, which would take longer than many a request.
+            verify=False,
             # Not reused: the app may close one just then, which a browser would handle and httpx does not.
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
             # The app trusts this header from a proxy on the same machine, so every visitor has their own address.
