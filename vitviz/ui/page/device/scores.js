@@ -15,20 +15,20 @@ import { bestOf, probabilitiesOf } from "./device_facts.js";
  * @returns {DeviceTarget}
  */
 export function deviceTarget(target, logits, labels) {
-  const [best] = bestOf(logits, 1), nameOfIndex = (/** @type {number} */ index) => `class ${labels[index]?.replace(/^class /, "") ?? index}`;
+  const [best] = bestOf(logits, 1), classOf = (/** @type {number} */ index) => `class ${labels[index]?.replace(/^class /, "") ?? index}`;
   if (typeof target !== "object" || target === null) {
     const index = target ?? best;
-    return { name: nameOfIndex(index), index, score: (values) => values[index], differentiable: { index } };
+    return { name: classOf(index), index, score: (values) => values[index], differentiable: { index } };
   }
   const first = target.class ?? best, second = target.against;
   if (second !== undefined) {
-    if (first === second) throw Error(`Contrast of ${nameOfIndex(first)} with itself: choose two classes.`);
-    const name = `${nameOfIndex(first)} against ${nameOfIndex(second)}`, differentiable = { index: first, against: second };
+    if (first === second) throw Error(`Contrast of ${classOf(first)} with itself: choose two classes.`);
+    const name = `${classOf(first)} against ${classOf(second)}`, differentiable = { index: first, against: second };
     return { name, index: null, score: (values) => values[first] - values[second], differentiable };
   }
-  if (logits.length < 2) throw Error(`Margin of ${nameOfIndex(first)}: this model has no other class.`);
+  if (logits.length < 2) throw Error(`Margin of ${classOf(first)}: this model has no other class.`);
   return {
-    name: `${nameOfIndex(first)} against the best of the others`,
+    name: `${classOf(first)} against the best of the others`,
     index: null,
     score: (values) => values[first] - Math.max(...values.filter((_, index) => index !== first)),
     differentiable: { index: first, margin: true },
