@@ -371,8 +371,9 @@ def resize_longest(image: Image.Image, geometry: Geometry, longest_side: int) ->
     scale = longest_side / max(image.size)
     width, height = (max(1, round(side * scale)) for side in image.size)
     # Smaller, it looks the same by a filter of a third of the width, after rows and columns are averaged.
-    kind = Image.Resampling.HAMMING if scale < 1 else Image.Resampling.LANCZOS
-    small = image.resize((width, height), kind, reducing_gap=2.0)
+    small = image.resize(
+        (width, height), Image.Resampling.HAMMING if scale < 1 else Image.Resampling.LANCZOS, reducing_gap=2.0
+    )
     ImageFacts.of(image).resized(small.size).keep(small)
     return small, geometry.resized(width, height)
 
