@@ -107,7 +107,7 @@ def test_maps_are_added_and_scaled_with_the_numbers_of_their_values() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        *(lambda a: a * a, lambda a: a / 0, lambda a: a * True, lambda a: 1 + a),
+        *(lambda a: a * a, lambda a: a / 0, lambda a: a * True, lambda a: 1 + a, lambda a: a > 0.5),
         *(lambda a: 1 - a, lambda a: 1 / a, lambda a: a**2, lambda a: 2**a, lambda a: np.float64(1) - a),
     ],
 )
@@ -196,8 +196,7 @@ def test_a_colormap_of_matplotlibs_own_goes_in_as_an_object() -> None:
     assert np.array_equal(overlay[0, 0], (np.array(JET(0)[:3]) * 255).round())
     assert heatmap.overlay(JET) == heatmap.overlay(Style(JET))
     assert heatmap.caption(JET).endswith("Colours of matplotlib's jet.") and "matplotlib" not in heatmap.caption()
-    style = pickle.loads(pickle.dumps(Style(JET)))
-    assert style == Style(JET) and style != Style(matplotlib.colormaps["hot"])
+    assert pickle.loads(pickle.dumps(Style(JET))) == Style(JET) != Style(matplotlib.colormaps["hot"])
 
 
 # Own axes.
@@ -217,7 +216,9 @@ def test_own_axes_get_the_map_its_grid_mark_and_colour_bar() -> None:
     assert right.patches[0].get_bbox().extents.tolist() == [40, 20, 58, 38]
     (bar,) = right.child_axes
     assert [text.get_text() for text in bar.texts] == ["0", "5"]
-    assert heatmap.figure(ax=figure.subfigures().subplots()) is figure
+    below = figure.subfigures().subplots()
+    assert Heatmap.of(VALUES, PICTURE.rotate(90, expand=True)).figure(ax=below) is figure
+    assert [text.get_text() for text in below.child_axes[0].texts] == ["0", "\n5"]
     with pytest.raises(MethodError, match=r"ax: ndarray of .* found; expected an Axes, such as axes\[0\] gives"):
         heatmap.figure(ax=np.array([left, right]))
 

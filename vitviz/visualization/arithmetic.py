@@ -76,7 +76,7 @@ class Arithmetic:
             f"a heatmap and {describe(other)}: expected map + map, map - map, map * number or map / number; {NUMBERS}"
         )
 
-    __rtruediv__ = __pow__ = __rpow__ = __rsub__
+    __rtruediv__ = __pow__ = __rpow__ = __lt__ = __le__ = __gt__ = __ge__ = __rsub__
 
     def __neg__(self: Own) -> Own:
         """The map with the other sign, as a signed map."""

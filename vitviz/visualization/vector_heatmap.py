@@ -75,7 +75,11 @@ def draw_into(axes: Axes, heatmap: Heatmap, style: Style, mark: tuple[int, int] 
     scale = heatmap.scale(style)
     bar = axes.inset_axes((0, -BAR_GAP - BAR_HEIGHT, 1, BAR_HEIGHT))
     draw_bar(bar, style.colours(scale.signed))
-    texts = end_texts(scale.ends, scale.beyond(heatmap.values))
-    for x, side, text in zip((0, 1), ("left", "right"), texts, strict=True):
+    low, high = end_texts(scale.ends, scale.beyond(heatmap.values))
+    for x, side, text in (
+        (0, "left", low),
+        # Below a tall picture, which is often narrow, both would run together on one line.
+        (1, "right", "\n" * (heatmap.image.height > heatmap.image.width) + high),
+    ):
         bar.text(x, -0.3, text, ha=side, va="top", transform=bar.transAxes, fontsize=FONT_SIZE)
     return figure
