@@ -47,6 +47,8 @@ def test_the_figure_has_a_dot_for_each_head(make_model: MakeModel, folder: Path)
     assert reports == [1, 2]
     with pytest.raises(DataError, match="images: none found"):
         measure_heads_over(make_model(), [])
+    axes = heads_picture({"entropy": torch.rand(1, 24, 2)}).axes
+    assert axes[0].get_xticks().tolist() == [*range(0, 24, 2)]
     axes = heads_picture(found).axes
     assert [each.get_title() for each in axes] == [measure.title for measure in MEASURES.values()]
     for each, values in zip(axes, found.values(), strict=True):

@@ -76,10 +76,8 @@ def preset(crop: int, resize: int, mean: list[float], std: list[float], interpol
 
 
 def of_timm(crop: int, resize: int, mean: list[float], std: list[float], interpolation: str) -> Any:
-    oblong, mode = (3, crop, crop + 4), "center"
-    return timm.data.create_transform(
-        oblong, False, crop_pct=crop / resize, crop_mode=mode, mean=mean, std=std, interpolation=interpolation
-    )
+    arguments = {"mean": mean, "std": std, "interpolation": interpolation, "crop_mode": "center"}
+    return timm.data.create_transform((3, crop, crop + 4), False, crop_pct=crop / resize, **arguments)
 
 
 def squashed_by_timm(crop: int, resize: int, mean: list[float], std: list[float], interpolation: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,8 @@ from vitviz.evaluation.head_table import MEASURES
 from vitviz.visualization.drawing import OwnFigure, own_settings
 
 COLOURS = matplotlib.colormaps["tab10"]
+# More numbers along an axis would run together.
+MAX_TICKS = 16
 
 
 @own_settings()
@@ -44,5 +47,5 @@ def draw_heads(axes: Axes, means: np.ndarray, errors: np.ndarray, unit: str) -> 
         positions = np.arange(layers) + 0.7 * ((head + 0.5) / heads - 0.5)
         style: dict[str, Any] = {"fmt": "o", "markersize": 3.5, "elinewidth": 1, "color": COLOURS(head % COLOURS.N)}
         axes.errorbar(positions, means[:, head], errors[:, :, head], label=str(head), **style)
-    axes.set(xlabel="layer", ylabel=unit, xticks=range(layers))
+    axes.set(xlabel="layer", ylabel=unit, xticks=range(0, layers, math.ceil(layers / MAX_TICKS)))
     axes.spines[["top", "right"]].set_visible(False)

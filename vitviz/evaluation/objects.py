@@ -135,8 +135,13 @@ def attention_on_objects(
                 paths.append(path)
     if len(paths) < 2:
         raise DataError(f"{len(paths)} images show an object against a plain background; expected at least two")
-    query = layout.name(layout.default_query)
-    return ObjectAttention(torch.stack(areas), torch.stack(heads), torch.stack(rollouts), query, tuple(paths))
+    return ObjectAttention(
+        areas=torch.stack(areas),
+        heads=torch.stack(heads),
+        rollout=torch.stack(rollouts),
+        query=layout.name(layout.default_query),
+        paths=tuple(paths),
+    )
 
 
 def _share_on_object(values: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:

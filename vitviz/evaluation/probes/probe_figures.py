@@ -14,6 +14,7 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from vitviz.attention.layout import TokenLayout
+from vitviz.evaluation.head_picture import MAX_TICKS
 from vitviz.evaluation.probes.findings import Findings, Measurement, step_name
 from vitviz.visualization.drawing import OwnFigure, own_settings
 
@@ -123,7 +124,7 @@ def _lines(measurement: Measurement, layout: TokenLayout) -> Figure:
         label = f"{axis} {position}" if names is None else names[position].partition(",")[0]
         axes.plot(measurement.values[:, position].numpy(), marker="o", markersize=3, label=label)
     axes.set(ylabel=measurement.quantity, ylim=(0, None))
-    steps = range(len(measurement.values))
+    steps = range(0, len(measurement.values), math.ceil(len(measurement.values) / MAX_TICKS))
     axes.set_xticks(steps, ["input", *(str(step - 1) for step in steps[1:])])
     axes.set_xlabel("after layer")
     axes.spines[["top", "right"]].set_visible(False)
