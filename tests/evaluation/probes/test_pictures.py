@@ -58,13 +58,13 @@ def test_every_probe_has_pictures_that_can_be_written(make_model: MakeModel) -> 
 
 
 def test_tokens_are_drawn_on_their_grid() -> None:
-    [grid] = images(draw(torch.arange(7.0), "token"))
-    np.testing.assert_array_equal(grid, [[1, 2, 3], [4, 5, 6]])
+    np.testing.assert_array_equal(images(draw(torch.arange(7.0), "token")), [[[1, 2, 3], [4, 5, 6]]])
     values = torch.arange(21.0).reshape(3, 7)
     values[2, 1:] = torch.nan
     figure = draw(values, "step", "token", quantity="norm")
     assert [axes.get_title() for axes in figure.axes if axes.images] == ["input", "layer 0"]
     np.testing.assert_array_equal(images(figure)[1], [[8, 9, 10], [11, 12, 13]])
+    assert [text.get_text() for text in figure.axes[-1].get_yticklabels()][::4] == ["1", "13"]
 
 
 def test_heads_are_drawn_as_a_table_and_layers_as_their_mean() -> None:

@@ -72,7 +72,14 @@ def maps_figure(
     for cell, grid, title in zip(cells, grids, titles, strict=True):
         cell.set_title(title, fontsize=8)
         cell.imshow(grid.float().numpy(), norm=norm, cmap="inferno")
-    figure.colorbar(cells[0].images[0], ax=cells, shrink=0.8)
+    # Beside logarithms, matplotlib would write formulas, of which these figures show the source.
+    figure.colorbar(
+        cells[0].images[0],
+        ax=cells,
+        shrink=0.8,
+        ticks=norm.inverse(np.linspace(0, 1, 5)) if is_logarithmic else None,
+        format="{x:.3g}" if is_logarithmic else None,
+    ).minorticks_off()
     figure.suptitle(quantity, fontsize=9)
     return figure
 
