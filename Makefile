@@ -19,7 +19,7 @@ help:
 	@echo 'make app      install vitviz into .venv and start the app; its address is printed'
 	@echo 'make test     lint, format check, type check and all tests, in 5 minutes on two fast cores; installs a browser where there is none'
 	@echo 'make quick    lint, types and the quick ones of the tests that need no page, no other process and no other package: 30 seconds'
-	@echo 'make test-long  what make test shows once, again and again: draws against the packages, an hour of hostile files; VITVIZ_SEED=7 draws others'
+	@echo 'make test-long  what make test shows once, again and again: draws against the packages, an hour of hostile files; VITVIZ_TEST_SEED=7 draws others'
 	@echo 'make oldest   the tests of the library, without the app, with the lowest version of every package that pyproject.toml names'
 	@echo 'make newest   make test with the newest version of every package'
 	@echo 'make docs     build the site of docs/ into build/docs, and check every link of it'

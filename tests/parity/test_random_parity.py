@@ -1,6 +1,6 @@
 """Random configurations of the packages themselves are opened with their numbers, or refused in a sentence.
 
-``make test-long`` draws 5,000; ``VITVIZ_SHARE=0.1`` draws a tenth, ``VITVIZ_SEED=7`` others.
+``make test-long`` draws 5,000; ``VITVIZ_TEST_PART=0.1`` draws a tenth, ``VITVIZ_TEST_SEED=7`` others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def check(package: str, count: int) -> None:
     tally = draw_many(drawn, count, SEED)
     print(f"{package}, seed {SEED}, {tally.summary()}")
     failures = tally.failures(drawn.make)
-    assert not failures, f"{package}, VITVIZ_SEED={SEED}:\n" + "\n".join(failures)
+    assert not failures, f"{package}, VITVIZ_TEST_SEED={SEED}:\n" + "\n".join(failures)
     assert len(tally.outcomes) == count
     assert len(tally.of("impossible")) <= MOST_IMPOSSIBLE * count, tally.summary()
     # Who refuses everything is never wrong.

@@ -1,6 +1,6 @@
 """How often `make test-long` repeats what it repeats.
 
-VITVIZ_SEED=7 draws others; VITVIZ_SHARE=0.1 draws a tenth of them.
+VITVIZ_TEST_SEED=7 draws others; VITVIZ_TEST_PART=0.1 draws a tenth of them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 Value = TypeVar("Value")
 
-SEED = int(os.environ.get("VITVIZ_SEED", "0"))
-SHARE = float(os.environ.get("VITVIZ_SHARE", "1"))
+SEED = int(os.environ.get("VITVIZ_TEST_SEED", "0"))
+SHARE = float(os.environ.get("VITVIZ_TEST_PART", "1"))
 
 
 def share_of(count: int) -> int:

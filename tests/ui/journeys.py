@@ -1,6 +1,6 @@
 """Random journeys through the page: at the end of each, all that it shows is what the library answers.
 
-Every journey has a seed of its own, which is printed; with VITVIZ_SEED=7, that one is the first.
+Every journey has a seed of its own, which is printed; with VITVIZ_TEST_SEED=7, that one is the first.
 """
 
 from __future__ import annotations

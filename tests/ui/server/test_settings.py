@@ -67,10 +67,12 @@ def test_the_table_of_settings_has_them_all() -> None:
         assert ServerSettings.of({f"{PREFIX}{name.upper()}": shown}) == ServerSettings()
 
 
-@pytest.mark.parametrize("name", ["VITVIZ_MODELS", "VITVIZ_UPLOADS"])
+@pytest.mark.parametrize("name", ["MODELS", "UPLOADS", "SHARE"])
 def test_what_is_no_setting_says_what_to_write(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{name} is no setting: visitors of a shared app "):
-        ServerSettings.of({name: "all"})
+    advice = "did you mean VITVIZ_SHARED" if name == "SHARE" else "visitors of a shared app "
+    with pytest.raises(ConfigError, match=f"^VITVIZ_{name} is no setting: {advice}"):
+        ServerSettings.of({f"VITVIZ_{name}": "all"})
+    assert ServerSettings.of({f"VITVIZ_{name}": " ", "VITVIZ_FIREFOX": "firefox"}) == ServerSettings()
 
 
 @pytest.mark.parametrize(

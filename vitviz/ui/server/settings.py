@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, Confi
 
 from vitviz.analysis.encoder import MAX_BYTES
 from vitviz.errors.kinds import ConfigError
+from vitviz.errors.messages import nearest
 from vitviz.images.isolated_pictures import LIMITS
 from vitviz.system.machine import memory
 from vitviz.ui.environment import LOOPBACK as LOOPBACK_HOSTS
@@ -145,11 +146,13 @@ class ServerSettings(BaseModel):
         """The settings of the environment; a variable that is missing or empty has its default.
 
         Raises:
-            ConfigError: a variable is not legal.
+            ConfigError: a variable is not legal, or its name is that of a setting but for some letters.
         """
-        for name, advice in FORMER.items():
-            if environment.get(f"{PREFIX}{name}", "").strip():
-                raise ConfigError(f"{PREFIX}{name} is no setting: {advice}")
+        names = [name.upper() for name in cls.model_fields]
+        for name in {each.removeprefix(PREFIX) for each in environment if each.startswith(PREFIX)}.difference(names):
+            meant = nearest(name, names)
+            if environment[PREFIX + name].strip() and (meant or name in FORMER):
+                raise ConfigError(f"{PREFIX}{name} is no setting: {FORMER.get(name, f'did you mean {PREFIX}{meant}?')}")
         texts = {name: ascii(environment.get(f"{PREFIX}{name.upper()}", "").strip())[1:-1] for name in cls.model_fields}
         try:
             return cls.model_validate({name: text for name, text in texts.items() if text})
