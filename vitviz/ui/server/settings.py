@@ -150,8 +150,7 @@ class ServerSettings(BaseModel):
         """
         names = [name.upper() for name in cls.model_fields]
         for name in {each.removeprefix(PREFIX) for each in environment if each.startswith(PREFIX)}.difference(names):
-            meant = nearest(name, names)
-            if environment[PREFIX + name].strip() and (meant or name in FORMER):
+            if environment[PREFIX + name].strip() and ((meant := nearest(name, names)) or name in FORMER):
                 raise ConfigError(f"{PREFIX}{name} is no setting: {FORMER.get(name, f'did you mean {PREFIX}{meant}?')}")
         texts = {name: ascii(environment.get(f"{PREFIX}{name.upper()}", "").strip())[1:-1] for name in cls.model_fields}
         try:
