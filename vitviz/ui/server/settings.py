@@ -111,7 +111,11 @@ class ServerSettings(BaseModel):
         """Whether strangers may come to an app that listens on a host."""
         if self.shared is not None:
             return self.shared
-        return host.strip("[]") not in LOOPBACK_HOSTS or has_tunnel or bool(os.environ.get(SPACE_ID) or self.trusted_proxies)
+        return (
+            host.strip("[]") not in LOOPBACK_HOSTS
+            or has_tunnel
+            or bool(os.environ.get(SPACE_ID) or self.trusted_proxies)
+        )
 
     def check_memory(self, used_bytes: int) -> None:
         """Check that the app, what it keeps, and one picture that arrives fit into its memory together.
