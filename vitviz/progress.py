@@ -31,10 +31,10 @@ class DownloadProgress:
     total: int | None
 
 
-def progress_bar(text: str, items: Iterable[Any] | None = None, total: int | None = None) -> Any:
+def progress_bar(text: str, items: Iterable[Any] | None = None, total: int | None = None, **options: Any) -> Any:
     """A bar of tqdm's over items, or of so many steps, on a terminal or in a notebook, after a second."""
     from tqdm import tqdm
 
     # Where it is seen, the environment may still disable it.
     is_hidden = "ipykernel" not in sys.modules and not (sys.stderr and sys.stderr.isatty())
-    return tqdm(items, text, total, delay=1, leave=False, **({"disable": True} if is_hidden else {}))
+    return tqdm(items, text, total, delay=1, leave=False, **options, **({"disable": True} if is_hidden else {}))

@@ -184,6 +184,7 @@ SPELLED = {
     "12 heads; pass heads=…, or norm_epsilon=1e-6 (usual)": "12 heads; pass --heads …, or --norm-epsilon 1e-6 (usual)",
     "max_bytes = 1, or allow more by max_bytes": "--max-bytes 1, or allow more by --max-bytes",
     "its white is value_range=(0, 1023)": "its white is --value-range 0 1023",
+    "value_range = [255.0, 0.0]: expected": "--value-range 255.0 0.0: expected",
     "pass image_size=(24, 48)": "pass --image-size 24x48",
     "pass probability='none' where": "pass --probability none where",
     "ignore=['head.*', 'a.json:*'] leaves out": "--ignore 'head.*' --ignore 'a.json:*' leaves out",

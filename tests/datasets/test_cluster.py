@@ -186,7 +186,7 @@ def test_a_cluster_belongs_to_ray(model: Model, photos: Path, tmp_path: Path) ->
     assert list(ENGINES) == ["local", "ray"] and len({reader.name for reader in READERS}) == len(READERS)
     auto = Cluster(address="auto")
     calls = {
-        ".*the engine 'local' has no cluster; expected engine 'ray'": lambda: run(request, items, output, cluster=auto),
+        "engine='local' has no cluster; expected engine='ray'": lambda: run(request, items, output, cluster=auto),
         ".*engine 'rey': .*did you mean 'ray'": lambda: run(request, items, output, engine="rey"),
         "actors = 0": lambda: Cluster(actors=0),
         "cpus = 0": lambda: Cluster(cpus=0),

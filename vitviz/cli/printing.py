@@ -102,9 +102,9 @@ def _spelled(message: str) -> str:
 
 def _option(flag: str, separator: str, match: re.Match[str]) -> str:
     items, pair, word = match.groups()
-    if items is not None:
-        return " ".join(f"{flag} {item}" for item in items.split(", "))
-    return f"{flag} {word or '' if pair is None else separator.join(pair.split(', '))}"
+    # A list is of an option that is repeated, or takes two numbers.
+    between = f" {flag} " if items and separator != " " else separator
+    return f"{flag} {word or between.join((items or pair or '').split(', '))}"
 
 
 def print_error(text: str) -> None:

@@ -128,7 +128,7 @@ def run_batch(
         pictures = map(_item, found) if isinstance(found, Iterator) and engine == LOCAL else [*map(_item, found)]
     word("engine", engine, ENGINES, ConfigError)
     if engine == LOCAL and cluster not in (None, Cluster()):
-        raise ConfigError(f"{cluster}: the engine 'local' has no cluster; expected engine 'ray'")
+        raise ConfigError("engine='local' has no cluster; expected engine='ray'")
     settings = BatchSettings(request, user_path(output), batch_size, max_bytes, workers, tuple(writers), thumbnails)
     example, request_json = blank_result(request), request.to_json()
     columns = schema(request, example, request_json, thumbnails)

@@ -19,6 +19,7 @@ from vitviz.callbacks import AttentionWatch
 from vitviz.errors.kinds import CheckpointError, ConfigError, DataError
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.vit import VisionTransformer
+from vitviz.progress import progress_bar
 from vitviz.system.atomic import atomic_write
 from vitviz.training.calibrate import calibrate
 from vitviz.training.data import LabelledImages, read_image_folder, training_batches
@@ -63,7 +64,7 @@ def train(
     with (
         # Purges the log of an interrupted epoch; the evaluation of the last complete one, at this step, stays.
         SummaryWriter(str(output / LOGS), purge_step=step + 1) as log,
-        tqdm(total=config.epochs * run.steps_per_epoch, initial=step, unit="step", smoothing=0.05) as bar,
+        progress_bar("training", total=run.all_steps, initial=step, unit="step", smoothing=0.05) as bar,
     ):
         if run.epoch < config.epochs:
             examples = run.test.examples(LOGGED_CLASSES)
