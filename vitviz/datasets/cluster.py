@@ -41,6 +41,8 @@ RAY_SETTINGS = {
     "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_worker_niceness": "0",
 }
+# Of a cluster that is there: Ray would try twenty times, for half a minute each.
+ATTEMPTS = {"RAY_gcs_server_port_wait_time_s": "1"}
 # The column of pictures on their way through Ray, each a pickled Item.
 ITEM = "item"
 
@@ -185,14 +187,18 @@ def ray_data() -> Any:
 
 def _connect(ray: Any, cluster: Cluster) -> None:
     """Join the cluster, or start one on this machine that sends no statistics."""
-    for name, value in RAY_SETTINGS.items():
+    is_new = cluster.address is None
+    for name, value in (RAY_SETTINGS if is_new else RAY_SETTINGS | ATTEMPTS).items():
         os.environ.setdefault(name, value)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
-    # Of a cluster that is there, nobody may ask for one.
-    dashboard = False if cluster.address is None else None
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "include_dashboard": dashboard}
     try:
-        ray.init(cluster.address or "local", **options)
+        ray.init(
+            cluster.address or "local",
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            # Of a cluster that is there, nobody may ask for one.
+            include_dashboard=False if is_new else None,
+        )
     except (ConnectionError, ValueError, RuntimeError) as error:
         sentence = str(error).strip().partition("\n")[0]
         raise ConfigError(f"address {cluster.address!r}: no Ray cluster there ({sentence})") from None
