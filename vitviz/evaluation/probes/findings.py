@@ -39,10 +39,10 @@ class Measurement:
         indexes: axis that the values, int64, index, such as ``"class"``; None if they are a quantity.
     """
 
-    values: torch.Tensor
+    values: torch.Tensor = field(repr=False)
     axes: tuple[str, ...]
     quantity: str
-    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     indexes: str | None = None
 
 
