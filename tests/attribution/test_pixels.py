@@ -17,7 +17,7 @@ from tests.support.makers import MakeNetwork
 from tests.support.networks import NETWORKS
 from vitviz import METHODS, TokenMap
 from vitviz.attribution import AttributionInput, integrated_gradients, occlusion
-from vitviz.errors.kinds import ConfigError, MethodError
+from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.models.targets import Target, class_target
 from vitviz.progress import Progress
 
@@ -81,9 +81,8 @@ def test_progress_is_reported_after_every_batch_and_changes_nothing(make_network
 
 
 def test_a_score_that_does_not_depend_on_the_image_has_maps_of_zeros(make_network: MakeNetwork) -> None:
-    subject = AttributionInput(
-        make_network(), torch.randn(1, 3, 16, 24), Target("nothing", lambda logits: 0 * logits.sum())
-    )
+    nothing = Target("nothing", lambda logits: 0 * logits.sum())
+    subject = AttributionInput(make_network(), torch.randn(1, 3, 16, 24), nothing)
     for found in (integrated_gradients(subject, 4), occlusion(subject)):
         assert not found.values.any()
         assert found.description.endswith(". Every patch is 0: by this method, nothing raises this score")
@@ -113,9 +112,11 @@ def test_where_every_patch_lowers_the_score_nothing_raises_it(make_network: Make
     assert found.description.endswith("; negative values lower the score. By this method, nothing raises this score")
 
 
-def test_steps_that_are_none_are_refused(subject: AttributionInput) -> None:
+def test_steps_that_are_none_and_several_images_are_refused(subject: AttributionInput) -> None:
     with pytest.raises(MethodError, match=r"^steps = 0: expected a whole number of at least 1$"):
         integrated_gradients(subject, 0)
+    with pytest.raises(ImageError, match=r"^2 images: expected one, '1 channel height width'$"):
+        occlusion(AttributionInput(subject.network, torch.cat([subject.pixels] * 2), subject.target))
 
 
 @pytest.mark.parametrize("name", ["integrated_gradients", "occlusion"])
@@ -128,9 +129,8 @@ def test_without_captum_the_error_says_how_to_install_it(
     plain = importlib.util.find_spec
     hidden = lambda name, *rest: None if name == "captum" else plain(name, *rest)  # noqa: E731
     monkeypatch.setattr("vitviz.attribution.methods.find_spec", hidden)
-    expected = r"^this needs captum: pip install 'captum>=0.9'$"
-    refusal = METHODS[name].refusal(network.config)
-    assert refusal is not None and refusal == "this needs captum: pip install 'captum>=0.9'"
+    expected = "this needs captum: pip install 'captum>=0.9'"
+    assert METHODS[name].refusal(network.config) == expected
     monkeypatch.setitem(sys.modules, "captum", None)
-    with pytest.raises(ConfigError, match=expected):
+    with pytest.raises(ConfigError, match=f"^{expected}$"):
         METHODS[name].compute(AttributionInput(network, torch.randn(1, 3, 16, 24), class_target(1, 5)))

@@ -214,8 +214,7 @@ def test_own_axes_get_the_map_its_grid_mark_and_colour_bar() -> None:
     assert len(lines) == 3 + 4 and [[0, 20], [60, 20]] in lines and [[40, 0], [40, 40]] in lines
     # At a border of the picture, the frame lies inside it.
     assert right.patches[0].get_bbox().extents.tolist() == [40, 20, 58, 38]
-    (bar,) = right.child_axes
-    assert [text.get_text() for text in bar.texts] == ["0", "5"]
+    assert [[text.get_text() for text in bar.texts] for bar in right.child_axes] == [["0", "5"]]
     below = figure.subfigures().subplots()
     assert Heatmap.of(VALUES, PICTURE.rotate(90, expand=True)).figure(ax=below) is figure
     assert [text.get_text() for text in below.child_axes[0].texts] == ["0", "\n5"]

@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 
 from vitviz.errors.arguments import instance
-from vitviz.errors.kinds import MethodError
+from vitviz.errors.kinds import ImageError, MethodError
 from vitviz.models.gradients import GradientTrace, trace_gradients
 from vitviz.models.network import Network
 from vitviz.models.targets import Target
@@ -34,8 +34,12 @@ class AttributionInput:
 
         Raises:
             ConfigError: it is of another kind, such as a trace of attention.
+            ImageError: it has several images.
         """
-        return instance("inputs", inputs, cls, "vitviz.attribution.AttributionInput(network, pixels, target)")
+        checked = instance("inputs", inputs, cls, "vitviz.attribution.AttributionInput(network, pixels, target)")
+        if len(checked.pixels) != 1:
+            raise ImageError(f"{len(checked.pixels)} images: expected one, '1 channel height width'")
+        return checked
 
     @cached_property
     def gradients(self) -> GradientTrace:

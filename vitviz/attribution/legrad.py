@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from itertools import islice
 
+import torch
+
 from vitviz.attention.layout import layer_range, layer_span
 from vitviz.attention.precision import precise
 from vitviz.attention.softmax import scores_in_chunks
@@ -34,18 +36,15 @@ def legrad(inputs: AttributionInput, start_layer: int = 0, end_layer: int = -1) 
         QueryError: the model has no such layer, or the end layer is below the start layer.
     """
     inputs = AttributionInput.checked(inputs)
-    network, target, total = inputs.network, inputs.target, None
+    network, target = inputs.network, inputs.target
     layers = layer_span(start_layer, end_layer, network.config.depth)
     layout = network.config.layout(*inputs.pixels.shape[-2:])
-    gradients = network.layer_gradients(inputs.pixels, target, layers.start)
-    for gradient, values in islice(gradients, len(layers)):
-        if total is None:
-            total = precise(values).new_zeros(layout.token_count)
+    sums = list[torch.Tensor]()
+    for gradient, values in islice(network.layer_gradients(inputs.pixels, target, layers.start), len(layers)):
         # O = A · V, so the gradient with respect to A is that with respect to O, times Vᵀ.
         for _, chunk in scores_in_chunks(precise(gradient), precise(values), 1.0):
-            total += chunk.relu_().sum((0, 1))
-    assert total is not None, "there is a layer"
-    total /= len(layers) * network.config.heads * layout.token_count
+            sums.append(chunk.relu_().sum((0, 1)))
+    total = torch.stack(sums).sum(0) / (len(layers) * network.config.heads * layout.token_count)
     description = f"LeGrad for {target.name}: {layer_range(layers.start, layers.stop)}"
     return TokenMap.of_tokens(
         total, layout, "mean gradient of attention", description, (0.0, math.inf), raised=bool(total.any())

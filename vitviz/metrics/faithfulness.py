@@ -19,7 +19,7 @@ import torch
 
 from vitviz.attention.precision import plain_torch
 from vitviz.errors.arguments import integer, words
-from vitviz.errors.kinds import ConfigError, MethodError
+from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.metrics.perturbation import Fill, blurred, imputed, pixel_mask, zeros
 from vitviz.models.network import Network
 from vitviz.models.targets import EffectScore, Target, effect_score
@@ -165,18 +165,21 @@ def faithfulness(
     Raises:
         MethodError: a metric is unknown, the model has no such class, or the target's score has no shares.
         ConfigError: a map does not have the model's grid.
+        ImageError: there are several images.
     """
     config = network.config
     metrics, seed = words("metric", metrics, METRIC_NAMES), integer("seed", seed, 0, MethodError)
     random_orders = integer("random_orders", random_orders, 0, MethodError)
     score = effect_score(target, config.classes, config.probability)
+    if len(pixels) != 1:
+        raise ImageError(f"{len(pixels)} images: expected one, '1 channel height width'")
     layout = config.layout(*pixels.shape[-2:])
     grid = (layout.grid_height, layout.grid_width)
     for name, values in maps.items():
         if tuple(values.shape) != grid:
             raise ConfigError(f"map {name!r} of shape {tuple(values.shape)}: expected 'grid_height grid_width', {grid}")
     generator = torch.Generator().manual_seed(seed)
-    orders: dict[str, list[torch.Tensor]] = {name: [_weakest_first(values, generator)] for name, values in maps.items()}
+    orders = {name: [_weakest_first(torch.as_tensor(values), generator)] for name, values in maps.items()}
     chance = [torch.randperm(layout.patch_count, generator=generator) for _ in range(random_orders)]
     orders |= {RANDOM: chance} if chance else {}
     records, pixels = [METRICS[name] for name in metrics], pixels.to(network.device)
