@@ -65,7 +65,7 @@ def turns(clock: list[float]) -> Turns:
 @pytest.mark.parametrize(
     ("visitors", "order"),
     # "h" has the place while they come.
-    [("abcd", "abcd"), ("aaaabb", "ababaa"), ("aaaaaabca", "abcaaaaaa"), ("hab", "abh"), ("hhha", "ahhh")],
+    [("abcd", "abcd"), ("aaaabb", "ababaa"), ("aaaaaabca", "abcaaaaaa"), ("hhab", "habh"), ("hhha", "hahh")],
 )
 async def test_who_was_served_longest_ago_is_next(turns: Turns, visitors: str, order: str) -> None:
     line, held = Line(), Held()

@@ -158,8 +158,9 @@ class Line:
     def _serve(self, visitor: str) -> None:
         """Remember that a visitor is served now, and forget one who was long ago."""
         self._count += 1
-        self._served.pop(visitor, None)
-        self._served[visitor] = self._count
+        # The first work of a visitor leaves them new, so that their map comes as soon as their analysis.
+        is_new = self._served.pop(visitor, None) is None
+        self._served[visitor] = self._count - MAX_SERVED * is_new
         if len(self._served) > MAX_SERVED:
             del self._served[next(iter(self._served))]
 
