@@ -22,17 +22,13 @@ from vitviz.visualization.scales import fit
 pytestmark = pytest.mark.slow
 
 
-class Ended(Exception):
-    pass
-
-
 @pytest.mark.parametrize("phase", [COMPUTING, DRAWING])
 def test_a_run_that_is_ended_leaves_nothing(model: Model, clip: Path, tmp_path: Path, phase: str) -> None:
     def report(at: str, state: Progress) -> None:
         if (at, state.done) == (phase, 8):
-            raise Ended
+            raise KeyboardInterrupt
 
-    with pytest.raises(Ended):
+    with pytest.raises(KeyboardInterrupt):
         render_video(video_request(model), clip, tmp_path / "out.mp4", batch_size=1, report=report)
     assert [path.name for path in tmp_path.iterdir()] == ["clip.mp4"]
 

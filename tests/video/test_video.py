@@ -269,6 +269,9 @@ def test_sound_that_a_container_cannot_hold_is_encoded_and_said(
     assert contents[0] == contents[1]
     telephone = write_clip(tmp_path / "telephone.mov", sound="pcm_alaw")
     assert "encoded as aac" in render_video(video_request(model), telephone, tmp_path / "out.mkv").sound
+    monkeypatch.setattr("tests.support.clips.SOUND_RATE", 8000)
+    voice = write_clip(tmp_path / "voice.avi", sound="libmp3lame")
+    assert render_video(video_request(model), voice, tmp_path / "out.mp4").sound == "mp3, as it was"
 
 
 def test_a_video_is_whole_on_the_disk_before_its_files_are_closed(clip: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ BT709_COLOURS, LIMITED_RANGE = 1, 1
 MIN_RATE, MAX_RATE = 1.0, 240.0
 # Sound that a container cannot hold is encoded with this codec, with at most so many samples a second.
 SOUND_CODEC, MAX_SOUND_RATE = "aac", 48_000
-NAMED_LAYOUTS = {1: "mono", 2: "stereo", 6: "5.1", 8: "7.1"}
+NAMED_LAYOUTS = {1: "mono", 2: "stereo", 3: "3.0", 4: "quad", 5: "5.0", 6: "5.1", 7: "6.1", 8: "7.1"}
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,8 @@ def add_sound(
     av, (output, video, *sounds) = pyav(), files
     try:
         with (
-            av.open(output, "w", format=container.name) as target,
+            # No standard says that MP4 holds MP3 of fewer than 16,000 samples a second.
+            av.open(output, "w", format=container.name, options={"strict": "-1"}) as target,
             av.open(video) as pictures,
             av.open(sounds[0], "r", options=OPEN_OPTIONS) if sounds else nullcontext() as source,
         ):
