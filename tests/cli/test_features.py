@@ -18,7 +18,6 @@ from vitviz import BatchRequest, MethodError, Model, analyze, components
 from vitviz.cli.command import main
 from vitviz.datasets import FeatureRequest, run_batch
 from vitviz.visualization import Style, figure
-from vitviz.visualization.captioned import png
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +45,7 @@ def test_likeness_to_a_token_is_a_figure_of_all_pictures(
     maps = [first.similarity((5, 6), layer=3), first.similarity((5, 6), second, 3)]
     style = Style(opacity=1.0, fade=True, drain=True)
     expected = figure(maps, style, marks=[(5, 6), maps[1].token_map.strongest])
-    with Image.open(output) as drawn, Image.open(BytesIO(png(expected))) as shown:
+    with Image.open(output) as drawn, Image.open(BytesIO(expected.png())) as shown:
         np.testing.assert_array_equal(np.asarray(drawn), np.asarray(shown.convert("RGB")))
     hidden = "dim parts of pictures are outside of the model's input; --fit native has all of them in it"
     assert capsys.readouterr().out == f"{hidden}\n{maps[1].description}\nwritten to {output}\n"

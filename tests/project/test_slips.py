@@ -153,7 +153,7 @@ def expected_code(owner: object, word: str) -> str:
 @pytest.fixture
 def pasted(names: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The names that the code of a message uses."""
-    monkeypatch.setattr("vitviz.visualization.heatmaps.show_png", lambda content: None)
+    monkeypatch.setattr("vitviz.visualization.drawing.OwnFigure.show", lambda figure: None)
     analysis = names["analysis"]
     values = {"trace": analysis.trace, "sheet": analysis.attention_sheet(), "predictions": analysis.predictions()}
     return {**names, **values, "image": PHOTO, "pandas": pytest.importorskip("pandas")}

@@ -19,7 +19,6 @@ from vitviz.evaluation.head_picture import heads_picture
 from vitviz.evaluation.probes import probe
 from vitviz.evaluation.probes.probe_figures import pictures
 from vitviz.visualization import figure
-from vitviz.visualization.captioned import png
 from vitviz.visualization.drawing import own_settings
 
 pytestmark = pytest.mark.slow
@@ -55,8 +54,9 @@ def analysis(make_model: Callable[..., Model]) -> Analysis:
 def drawn(analysis: Analysis) -> list[bytes]:
     """Every kind of picture that matplotlib draws."""
     findings = pictures(probe(analysis, "attention_entropy"), analysis.trace.layout)
-    figures = [*findings.values(), heads_picture({"entropy": torch.rand(2, 3, 4, generator=torch.Generator())})]
-    return [analysis.attention()._repr_png_(), analysis.attention_sheet()._repr_png_(), *map(png, figures)]
+    heads = heads_picture({"entropy": torch.rand(2, 3, 4, generator=torch.Generator())})
+    figures = analysis.attention(), analysis.attention_sheet(), *findings.values(), heads
+    return [each._repr_png_() for each in figures]
 
 
 def test_settings_of_the_user_change_no_picture(analysis: Analysis) -> None:
@@ -93,13 +93,13 @@ def caption(model: Model, label: str) -> Figure:
 def test_a_name_is_no_formula(label: str, make_model: Callable[..., Model]) -> None:
     figure = caption(make_model(), label)
     shown = " ".join(text.get_text() for text in figure.texts)
-    assert label in shown and png(figure)
+    assert label in shown and figure.png()
     assert not any(text.get_parse_math() for text in figure.texts)
 
 
 def test_a_sign_is_drawn_by_an_installed_font_that_has_it(make_model: Callable[..., Model]) -> None:
     """A sign that no font has would be a warning, which is an error here."""
-    png(caption(make_model(), f"class {SIGN}"))
+    caption(make_model(), f"class {SIGN}").png()
     with own_settings(SIGN):
         assert FAMILY in matplotlib.rcParams["font.family"]
     with own_settings("class"):

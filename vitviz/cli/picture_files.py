@@ -31,12 +31,11 @@ from vitviz.errors.kinds import ConfigError, DataError, ImageError, VitvizError
 from vitviz.errors.messages import legible
 from vitviz.images.file_kinds import FILE_SUFFIXES, left_out, picture_files, why_left_out
 from vitviz.system.paths import files_in
-from vitviz.visualization.captioned import png
 from vitviz.visualization.saving import check_ending, save_as
 from vitviz.weights import Model
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from vitviz.visualization.drawing import OwnFigure
 
 STDIN = "stdin"
 SOME_FAILED = 1
@@ -184,11 +183,11 @@ def write_picture(output: Path, picture: Callable[[], Image.Image], save: Callab
         save(output)
 
 
-def write_figure(output: Path, panels: Figure) -> None:
+def write_figure(output: Path, panels: OwnFigure) -> None:
     """Write a figure as a picture, or as vectors where the ending is that of a format of vectors."""
 
     def picture() -> Image.Image:
-        return Image.open(io.BytesIO(png(panels))).convert("RGB")
+        return Image.open(io.BytesIO(panels.png())).convert("RGB")
 
     write_picture(output, picture, partial(save_as, picture=picture, figure=lambda: panels))
 

@@ -19,16 +19,15 @@ from vitviz.errors.arguments import named_arguments, number
 from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import MethodError
 from vitviz.images.geometry import Geometry
-from vitviz.visualization.captioned import Panel, captioned, png
+from vitviz.visualization.captioned import Panel, captioned
 from vitviz.visualization.heatmaps import FIGURE_SIDE
 from vitviz.visualization.overlays import dim_outside
 from vitviz.visualization.saving import save_as
 from vitviz.visualization.sheets import draw_picture
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from vitviz.features.basis import Basis
+    from vitviz.visualization.drawing import OwnFigure
 
 # Of OKLab: the darkest and the lightest colour, and the width of both hues, within what screens show.
 DARKEST, LIGHTEST, HUES = 0.42, 0.86, (0.42, 0.40)
@@ -78,7 +77,7 @@ class Picture(AttributeAdvice):
         """
         save_as(path, partial(self.overlay, opacity, smooth), self.figure, caption=self.description)
 
-    def figure(self) -> Figure:
+    def figure(self) -> OwnFigure:
         """The picture with its caption, for a notebook or a paper."""
         picture = self.overlay()
         picture.thumbnail((FIGURE_SIDE, FIGURE_SIDE))
@@ -87,7 +86,7 @@ class Picture(AttributeAdvice):
 
     def _repr_png_(self) -> bytes:
         """The figure that a notebook shows."""
-        return png(self.figure())
+        return self.figure().png()
 
 
 @dataclass(frozen=True, eq=False)

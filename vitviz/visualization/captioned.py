@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import sys
 import textwrap
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -16,7 +13,8 @@ from PIL import Image
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+
+    from vitviz.visualization.drawing import OwnFigure
 
 WIDTH_INCHES, DPI = 6.4, 100
 # A taller picture is drawn narrower instead.
@@ -46,7 +44,7 @@ class Panel:
     heading: str = ""
 
 
-def captioned(panels: Sequence[Panel], columns: int = 1, legend: bool = True, title: str = "") -> Figure:
+def captioned(panels: Sequence[Panel], columns: int = 1, legend: bool = True, title: str = "") -> OwnFigure:
     """A figure of panels in rows; several have the letters a, b, c above them.
 
     Args:
@@ -135,8 +133,7 @@ def caption_strip(
     with own_settings("".join(lines)):
         figure = OwnFigure((inches, strip_height), width / inches, facecolor="white")
         _draw_strip(figure, (inches, strip_height), strip_height, colours, end_texts(ends, beyond), lines)
-        figure.canvas.draw()
-    rendered = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB")
+    rendered = Image.open(BytesIO(figure.png())).convert("RGB")
     strip = Image.new("RGB", (width, rendered.height), "white")
     strip.paste(rendered)
     return strip
@@ -193,22 +190,3 @@ def end_texts(ends: tuple[float, float], beyond: tuple[int, int]) -> tuple[str, 
     """The values at the ends of a colour bar; an end that values exceed has an arrow."""
     (low, high), (is_below, is_above) = ends, beyond
     return "◄ " * bool(is_below) + f"{low:.3g}", f"{high:.3g}" + " ►" * bool(is_above)
-
-
-def png(figure: Figure, dpi: float | None = None) -> bytes:
-    """A figure as the content of a PNG file, in its own resolution by default."""
-    content = BytesIO()
-    figure.savefig(content, format="png", dpi=figure.dpi if dpi is None else dpi)
-    return content.getvalue()
-
-
-def show_png(content: bytes) -> None:
-    """Show a picture below the cell of a notebook, or else in the system's viewer of pictures."""
-    # It imports IPython where that is installed, which takes a third of the time of torch.
-    from PIL import ImageShow
-
-    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if hasattr(shell, "kernel"):
-        shell.display_pub.publish({"image/png": base64.b64encode(content).decode()})
-    elif not ImageShow.show(Image.open(BytesIO(content))):
-        warnings.warn("no viewer of pictures found; heatmap.save('map.png') writes a file", stacklevel=4)

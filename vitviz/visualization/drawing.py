@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import sys
 import threading
 import unicodedata
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ import matplotlib.style
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager, get_font
+from PIL import Image
 
 from vitviz.visualization.saving import VECTOR_DPI
 
@@ -43,9 +48,10 @@ def own_settings(text: str = "") -> Iterator[None]:
 
 
 class OwnFigure(Figure):
-    """A figure that is written with :func:`own_settings`, by whomever; as vectors, equal figures make equal files."""
+    """A figure that is written with :func:`own_settings`, by whomever; as vectors, equal figures make equal files.
 
-    canvas: FigureCanvasAgg
+    A notebook shows it whether or not pyplot is imported.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -57,6 +63,25 @@ class OwnFigure(Figure):
         own = {"dpi": VECTOR_DPI, "metadata": {DATES[kind]: None}} if kind in DATES else {}
         with own_settings():
             super().savefig(fname, **{**own, **options})
+
+    def png(self, dpi: float | None = None) -> bytes:
+        """The figure as the content of a PNG file, in its own resolution by default."""
+        content = BytesIO()
+        self.savefig(content, format="png", dpi=self.dpi if dpi is None else dpi)
+        return content.getvalue()
+
+    _repr_png_ = png
+
+    def show(self, warn: bool = True) -> None:
+        """Show the figure below the cell of a notebook, or else in the system's viewer of pictures."""
+        # It imports IPython where that is installed, which takes a third of the time of torch.
+        from PIL import ImageShow
+
+        shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+        if hasattr(shell, "kernel"):
+            shell.display_pub.publish({"image/png": base64.b64encode(self.png()).decode()})
+        elif not ImageShow.show(Image.open(BytesIO(self.png()))):
+            warnings.warn("no viewer of pictures found; heatmap.save('map.png') writes a file", stacklevel=4)
 
 
 @cache

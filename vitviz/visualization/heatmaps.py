@@ -19,7 +19,7 @@ from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import choices, describe, did_you_mean
 from vitviz.errors.words import WORDS
 from vitviz.images.preprocessing import resize_longest
-from vitviz.visualization.captioned import Panel, captioned, end_texts, png, show_png
+from vitviz.visualization.captioned import Panel, captioned, end_texts
 from vitviz.visualization.colormaps import (
     DEFAULT_COLORMAP,
     DIVERGING_COLORMAP,
@@ -366,8 +366,8 @@ class Heatmap(Rows, AttributeAdvice):
 
         Args and errors are those of :meth:`overlay`.
         """
-        show_png(png(self.figure(style, mark)))
+        captioned([self.panel(style, mark)]).show()
 
     def _repr_png_(self) -> bytes:
         """The figure that a notebook shows."""
-        return png(self.figure())
+        return captioned([self.panel()]).png()

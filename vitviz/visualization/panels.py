@@ -13,8 +13,7 @@ from vitviz.visualization.captioned import captioned
 from vitviz.visualization.heatmaps import Heatmap
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+    from vitviz.visualization.drawing import OwnFigure
     from vitviz.visualization.heatmaps import AnyStyle
 
 MAX_PANELS = 26
@@ -31,7 +30,7 @@ def figure(
     legend: bool = True,
     caption: bool = True,
     title: str = "",
-) -> Figure:
+) -> OwnFigure:
     """Maps side by side, with letters, colour bars and captions: what the page's dialog *Figure* makes.
 
     Its pictures are images, everything else vectors; ``figure(…).savefig("figure.pdf")`` writes it, also as ``.svg``,

@@ -22,7 +22,6 @@ from vitviz.visualization.captioned import (
     Panel,
     captioned,
     end_texts,
-    png,
 )
 from vitviz.visualization.heatmaps import Heatmap, Style
 from vitviz.visualization.saving import VECTOR_DPI, save_as
@@ -30,8 +29,8 @@ from vitviz.visualization.scales import FittedScale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
+    from vitviz.visualization.drawing import OwnFigure
     from vitviz.visualization.heatmaps import AnyStyle
 
     Text = tuple[str, tuple[float, float], str]
@@ -85,7 +84,7 @@ class Sheet(list[list[Heatmap]], AttributeAdvice):
         return picture
 
     @named_arguments(MethodError)
-    def figure(self, style: AnyStyle = None, *, shared_scale: bool = False) -> Figure:
+    def figure(self, style: AnyStyle = None, *, shared_scale: bool = False) -> OwnFigure:
         """All maps as a figure for a paper, with colour bar and caption: layers down, heads across, text as text.
 
         The maps are pictures of 300 dots per inch, and a patch is a whole number of dots wide.
@@ -129,7 +128,7 @@ class Sheet(list[list[Heatmap]], AttributeAdvice):
             MethodError, QueryError: as :meth:`picture`.
         """
         figure = partial(self.figure, style, shared_scale=shared_scale)
-        save_as(path, lambda: Image.open(BytesIO(png(figure(), VECTOR_DPI))).convert("RGB"), figure)
+        save_as(path, lambda: Image.open(BytesIO(figure().png(VECTOR_DPI))).convert("RGB"), figure)
 
     def _style(self, style: AnyStyle, shared_scale: bool) -> Style:
         """The style, with one fitted scale if all cells share it; the maps are checked."""
