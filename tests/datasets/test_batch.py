@@ -273,6 +273,7 @@ def test_a_wrong_request_is_one_sentence_before_any_row(model: Model, photos: Pa
         (MethodError, lambda: asked(model, probes=("norms",)), "norms"),
         (MethodError, lambda: asked(model, probes=("patch_filters",)), "the same for every picture; see vitviz probe"),
         (MethodError, lambda: asked(model, maps=(MapRequest("rolout"),)), "did you mean"),
+        (MethodError, lambda: MapRequest("rollout", "x"), "parameters: 'x' found; expected a Mapping, such as"),  # type: ignore[arg-type]
         (MethodError, lambda: asked(model, maps=(MapRequest("rollout", {"layer": 1}),)), "has no parameter 'layer'"),
         (MethodError, lambda: asked(model, maps=(MapRequest("relevance", {"target": vitviz.margin()}),)), "as JSON"),
         (MethodError, lambda: asked(model, maps=(MapRequest("pooling_attention"),)), "pooling_attention: "),

@@ -76,6 +76,7 @@ def test_a_wrong_request_is_one_sentence_before_any_frame(model: Model, clip: Pa
         (ConfigError, lambda: render(clip), "video itself; expected another file"),
         (ConfigError, lambda: render(output, numbers=output), "video itself"),
         (ConfigError, lambda: render(output, numbers=clip), "the clip or the video"),
+        (ConfigError, lambda: render(output, numbers=tmp_path), r"cannot be written \(a folder\)"),
         (ConfigError, lambda: render(tmp_path / "no" / "out.mp4"), "no such folder"),
         (ConfigError, lambda: video_request(model, smoothing_seconds=-1), "a number of seconds from 0 to 10"),
         (ConfigError, lambda: video_request(model, longest_side=20), "longest_side = 20: expected 64 to 4096 pixels"),

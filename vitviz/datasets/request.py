@@ -46,7 +46,8 @@ class MapRequest:
             values, or pairs.
 
     Raises:
-        MethodError: there is no such method, it has no such parameter, or a value cannot be written as JSON.
+        MethodError: there is no such method, it has no such parameter, the parameters are no mapping, or a value cannot
+            be written as JSON.
 
     >>> vitviz.MapRequest("rollout", {"discard_ratio": 0.9}).name
     'rollout:discard_ratio=0.9'
@@ -56,7 +57,10 @@ class MapRequest:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        record_and_arguments(self.method, self.parameters)
+        record_and_arguments(
+            self.method,
+            instance("parameters", self.parameters, Mapping, "{'layer': 3}", MethodError),  # type: ignore[type-abstract]
+        )
         try:
             json.dumps(self.to_json())
         except TypeError:

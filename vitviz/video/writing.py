@@ -77,7 +77,7 @@ def container_of(output: Path) -> Container:
 
 
 def check_place(path: Path, *others: Path) -> None:
-    """Check that a file to write is neither the clip nor the video, and that its folder exists.
+    """Check that a file to write is neither the clip nor the video nor a folder, and that its folder exists.
 
     Raises:
         ConfigError: it cannot be written.
@@ -85,8 +85,8 @@ def check_place(path: Path, *others: Path) -> None:
     is_same = path.exists() and any(each.exists() and path.samefile(each) for each in others)
     if is_same or path.absolute() in map(Path.absolute, others):
         raise ConfigError(f"{path}: the clip or the video itself; expected another file")
-    if not path.absolute().parent.is_dir():
-        raise ConfigError(f"{path}: cannot be written (no such folder)")
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise ConfigError(f"{path}: cannot be written ({'a folder' if path.is_dir() else 'no such folder'})")
 
 
 @contextmanager
