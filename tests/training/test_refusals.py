@@ -31,7 +31,7 @@ FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda root: (root / "test" / "red").rename(root / "test" / "violet"),
         "red only in train; violet only in test; expected the same classes",
     ),
-    "class missing": (lambda root: shutil.rmtree(root / "test" / "red"), r"images: red only in train; expected"),
+    "one class": (lambda root: [shutil.rmtree(each) for each in root.glob("*/[!r]*")], "one class alone, 'red'"),
     "no batch": (
         lambda root: shutil.rmtree(root / "train") or write_folder(root, train=3),
         "9 training images are less",

@@ -53,7 +53,7 @@ def train(
         terms: terms of use of the weights, for the checkpoint's card.
 
     Raises:
-        DataError: the classes of the splits differ, or there are fewer images than in one batch.
+        DataError: the classes of the splits differ, there is one alone, or there are fewer images than in one batch.
         ImageError: an image cannot be opened.
         ConfigError: the number of snapshots is out of range, or the loss is no longer finite.
         CheckpointError: the output folder holds a damaged run, a run with another configuration or other images, or
@@ -215,6 +215,8 @@ def _new_run(images: Path, output: Path, config: TrainingConfig, snapshots: int)
     alone = [f"{', '.join(sorted(labels))} only in {split}" for split, labels in only.items() if labels]
     if alone:
         raise DataError(f"{images}: {'; '.join(alone)}; expected the same classes in train and test")
+    if len(data.labels) == 1:
+        raise DataError(f"{images}: one class alone, {data.labels[0]!r}; expected CLASS/IMAGE of two classes or more")
     if len(data) < config.batch_size:
         raise DataError(
             f"{images}: {len(data)} training images are less than one batch of {config.batch_size}; expected more, or "
