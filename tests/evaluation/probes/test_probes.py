@@ -52,9 +52,7 @@ def test_every_probe_gives_measurements_that_fit_their_axes_or_is_refused(
 
 
 @every_network("CLS", "five prefix tokens", "no CLS", "one head")
-def test_received_attention_and_prefix_mass_are_means_of_columns(
-    make_model: MakeModel, changes: dict[str, Any]
-) -> None:
+def test_received_attention_is_the_mean_of_columns(make_model: MakeModel, changes: dict[str, Any]) -> None:
     analysis = analysis_of(make_model, **changes)
     weights, layout = weights_of(analysis.trace).numpy(), analysis.trace.layout
     received = values_of(probe(analysis, "sink_tokens"), "received")
@@ -62,6 +60,7 @@ def test_received_attention_and_prefix_mass_are_means_of_columns(
         layer, head, token = place
         column = [float(weights[layer, head, query, token]) for query in range(layout.token_count)]
         assert float(received[place]) == pytest.approx(statistics.fmean(column) * layout.token_count, abs=1e-4)
+    assert probe(analysis, "sink_mass").summary.startswith("No head has a sink: no token receives more than 10")
     patches = weights[:, :, layout.prefix_count :]
     near(measure_heads(analysis.trace)["prefix"], patches[..., : layout.prefix_count].sum(-1).mean(-1), 1e-5)
     if not layout.prefix:

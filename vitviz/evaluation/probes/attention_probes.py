@@ -57,7 +57,10 @@ def sink_mass(trace: AttentionTrace) -> Findings:
     """
     received = received_attention(trace)
     is_sink = received * trace.layout.token_count > SINK_RATIO
-    return _head_findings("sink_mass", "mass", (received * is_sink).sum(-1), "send most attention to sinks", "share")
+    return _head_findings(
+        *("sink_mass", "mass", (received * is_sink).sum(-1), "send most attention to sinks", "share"),
+        if_zero=f"No head has a sink: no token receives more than {SINK_RATIO:g} even shares of its attention.",
+    )
 
 
 def prefix_mass(trace: AttentionTrace) -> Findings:
@@ -147,7 +150,9 @@ def head_similarity(trace: AttentionTrace) -> Findings:
     )
 
 
-def _head_findings(probe: str, measure: str, values: torch.Tensor, verb: str, unit: str = "") -> Findings:
+def _head_findings(
+    probe: str, measure: str, values: torch.Tensor, verb: str, unit: str = "", if_zero: str = ""
+) -> Findings:
     """Findings for a measure ``"layer head"``; the unit defaults to that in :data:`MEASURES`."""
     unit = unit or MEASURES[measure].unit
     rows = []
@@ -161,7 +166,7 @@ def _head_findings(probe: str, measure: str, values: torch.Tensor, verb: str, un
     amount = percent(mean) if unit == "share" else f"{digits(mean)} {unit}"
     return Findings(
         probe,
-        f"The heads of layer {layer} {verb}, on average {amount}.",
+        f"The heads of layer {layer} {verb}, on average {amount}." if mean or not if_zero else if_zero,
         {measure: Measurement(values.float(), ("layer", "head"), unit)},
         ("layer", "lowest head", f"mean, in {unit}", "highest head"),
         tuple(rows),

@@ -88,7 +88,8 @@ export const DEVICE_PROBES = {
       const shares = received.subarray(row * tokens, (row + 1) * tokens);
       return shares.reduce((sum, share) => sum + (share * tokens > SINK_RATIO ? share : 0), 0);
     });
-    return ofHeads(trace, "mass", mass, "send most attention to sinks", "share");
+    return ofHeads(trace, "mass", mass, "send most attention to sinks", "share",
+      `No head has a sink: no token receives more than ${SINK_RATIO} even shares of its attention.`);
   },
 
   prefix_mass(trace) {
@@ -233,15 +234,16 @@ const eachHead = ({ shape: { layers, heads } }, measure) =>
  * @param {Float32Array} values "layer head"; NaN where there is none
  * @param {string} verb
  * @param {string} unit
+ * @param {string} ifZero the summary where all are 0
  * @returns {DeviceFindings}
  */
-function ofHeads({ shape: { layers, heads } }, name, values, verb, unit) {
+function ofHeads({ shape: { layers, heads } }, name, values, verb, unit, ifZero = "") {
   const ofLayer = (/** @type {number} */ layer) =>
     [...values.subarray(layer * heads, (layer + 1) * heads)].filter((value) => !Number.isNaN(value));
   const means = range(layers).map((layer) => (ofLayer(layer).length ? meanOf(ofLayer(layer)) : 0)), best = highestOf(means);
   const amount = unit === "share" ? percent(means[best]) : `${digits(means[best])} ${unit}`;
   return {
-    summary: `The heads of layer ${best} ${verb}, on average ${amount}.`,
+    summary: means[best] || !ifZero ? `The heads of layer ${best} ${verb}, on average ${amount}.` : ifZero,
     heading: ["layer", "lowest head", `mean, in ${unit}`, "highest head"],
     rows: range(layers).map((layer) => {
       const own = ofLayer(layer);
