@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.support.makers import MakeModel
+from tests.support.modules import OwnViT, load_own
 from tests.support.pictures import photo
 from vitviz import METHODS, Analysis, analyze
 
@@ -26,13 +27,14 @@ def assert_same_maps(found: Analysis, expected: Analysis) -> None:
 
 
 @pytest.mark.parametrize("copied", [lambda one: pickle.loads(pickle.dumps(one)), copy.deepcopy, copy.copy])
-@pytest.mark.parametrize("asked", [False, True], ids=["at once", "after every map"])
+@pytest.mark.parametrize("asked", ["at once", "after every map", "watched"])
 def test_an_analysis_can_be_copied_and_pickled(
-    make_model: MakeModel, asked: bool, copied: Callable[[Analysis], Analysis], tmp_path: Path
+    make_model: MakeModel, asked: str, copied: Callable[[Analysis], Analysis], tmp_path: Path
 ) -> None:
     photo().save(tmp_path / "photo.png")
-    analysis = analyze(tmp_path / "photo.png", make_model(register_tokens=1))
-    if asked:
+    model = load_own(OwnViT().eval()) if asked == "watched" else make_model(register_tokens=1)
+    analysis = analyze(tmp_path / "photo.png", model)
+    if asked == "after every map":
         assert_same_maps(analysis, analysis)
     found = copied(analysis)
     assert found is not analysis and found.source == analysis.source == tmp_path / "photo.png"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from copy import copy, deepcopy
+from copy import deepcopy
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,8 @@ def watched_copy(network: WatchedNetwork) -> tuple[WatchedNetwork, list[list[nn.
     Raises:
         MethodError: the module cannot be copied, or its ``forward`` runs another one.
     """
-    copied = copy(network)
+    copied = object.__new__(type(network))
+    copied.__dict__ |= network.__dict__
     with torch.inference_mode(False):
         try:
             module = copied.module = deepcopy(network.module).requires_grad_(False)

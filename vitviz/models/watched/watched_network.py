@@ -82,20 +82,23 @@ class WatchedNetwork:
         noise = self.noise()
         with self.running(noise) as inputs:
             verified = self._verified[self._key(noise)] = self._verify(inputs, replay)
-        depth, heads = len(verified.calls), verified.heads
         self.config = replace(
             config,
             prefix=(PADDING,) if verified.is_padded else config.prefix,
-            depth=depth,
-            heads=heads,
+            depth=len(verified.calls),
+            heads=verified.heads,
             head_width=verified.head_width,
             width=verified.width,
             pooling=UNKNOWN_POOLING if verified.pooling_call is None else ATTENTION_POOLING,
             parameters=sum(parameter.numel() for parameter in module.parameters()),
-            bias_matrices=heads * depth if verified.has_bias else 0,
+            bias_matrices=len(verified.calls) * verified.heads if verified.has_bias else 0,
             is_written_out=verified.replay.is_written_out,
             has_stream=verified.stream is not None,
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Operators of torch cannot be pickled: the module is verified again where it is used.
+        return {**self.__dict__, "_verified": {}, "_several": {}, "_last": None}
 
     def __call__(self, pixels: torch.Tensor, need_weights: bool = False) -> Any:
         """The module's output, as :meth:`output` gives it.
@@ -151,8 +154,7 @@ class WatchedNetwork:
             ImageError: the module cannot take an input of this size.
             ConfigError: the storage is no precision, the module's state has changed, or a number differs.
         """
-        dtype = None if storage is None else type_of(storage, "storage")
-        options = (dtype, keep_bytes, report)
+        options = (None if storage is None else type_of(storage, "storage"), keep_bytes, report)
         found: list[tuple[torch.Tensor, AttentionTrace]] = []
         if (several := self._of_several(pixels)) is not None:
             with suppress(ChangedPass):
@@ -199,11 +201,10 @@ class WatchedNetwork:
             )
         with self.running(image) as inputs:
             verified = self._verify(inputs)
-        expected = self.config
-        if (len(verified.calls), verified.heads) != (expected.depth, expected.heads):
+        if (len(verified.calls), verified.heads) != (self.config.depth, self.config.heads):
             raise ConfigError(
                 f"{self.name}: {len(verified.calls)} layers of {verified.heads} heads; when it was verified, this "
-                f"module had {expected.depth} of {expected.heads}"
+                f"module had {self.config.depth} of {self.config.heads}"
             )
         self._last = self._picture(image), verified
         return verified
