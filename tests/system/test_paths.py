@@ -20,6 +20,7 @@ def test_what_is_missing_is_named_with_its_folder_and_the_nearest_name(tmp_path:
     assert missing(wrong) == f"no folder 'pictrues' in {tmp_path}; did you mean 'pictures'?"
     (folder / "gone").symlink_to("nowhere")
     assert missing(folder / "gone", kind="folder") == f"no such folder in {folder}"
+    assert missing(folder / "Cat.JPG", kind="folder") == f"a file, no such folder in {folder}"
 
 
 def test_home_and_the_working_folder_are_spelled_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ def missing(path: str | os.PathLike[str], expected: str = "", kind: str = "file"
     """What to say of a path that does not exist: ``no such file in /home/me; did you mean 'Cat.JPG'?``.
 
     Args:
-        path: of a file or folder that does not exist.
+        path: of a file or folder that does not exist, or of a file where a folder should be.
         expected: the end of the sentence where no name is similar.
         kind: what should be there.
     """
@@ -74,4 +74,4 @@ def missing(path: str | os.PathLike[str], expected: str = "", kind: str = "file"
     # A link to nowhere is there itself.
     names = sorted({each.name for each in islice(part.parent.glob("*"), MAX_COMPARED)} - {part.name})
     what = what if os.access(part.parent, os.X_OK) else f"{part.name!r} cannot be reached"
-    return f"{what} in {legible(str(part.parent))}{did_you_mean(part.name, names, SIMILARITY) or expected}"
+    return f"{'a file, ' * part.is_file()}{what} in {legible(str(part.parent))}{did_you_mean(part.name, names, SIMILARITY) or expected}"
