@@ -73,5 +73,7 @@ def missing(path: str | os.PathLike[str], expected: str = "", kind: str = "file"
         part, what = part.parent, f"no folder {quote(part.parent.name)}"
     # A link to nowhere is there itself.
     names = sorted({each.name for each in islice(part.parent.glob("*"), MAX_COMPARED)} - {part.name})
-    what = what if os.access(part.parent, os.X_OK) else f"{part.name!r} cannot be reached"
-    return f"{'a file, ' * part.is_file()}{what} in {legible(str(part.parent))}{did_you_mean(part.name, names, SIMILARITY) or expected}"
+    found = "a file, " * part.is_file() + (
+        what if os.access(part.parent, os.X_OK) else f"{part.name!r} cannot be reached"
+    )
+    return f"{found} in {legible(str(part.parent))}" + (did_you_mean(part.name, names, SIMILARITY) or expected)
