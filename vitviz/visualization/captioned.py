@@ -189,4 +189,6 @@ def draw_bar(axes: Axes, colours: np.ndarray) -> None:
 def end_texts(ends: tuple[float, float], beyond: tuple[int, int]) -> tuple[str, str]:
     """The values at the ends of a colour bar; an end that values exceed has an arrow."""
     (low, high), (is_below, is_above) = ends, beyond
-    return "◄ " * bool(is_below) + f"{low:.3g}", f"{high:.3g}" + " ►" * bool(is_above)
+    # More digits where three would show two ends as one.
+    digits = 3 if low == high or f"{low:.3g}" != f"{high:.3g}" else 7
+    return "◄ " * bool(is_below) + f"{low:.{digits}g}", f"{high:.{digits}g}" + " ►" * bool(is_above)
