@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
 def test_a_model_comes_back_bit_by_bit(make_model: MakeModel, tmp_path: Path, changes: dict[str, Any]) -> None:
-    model = make_model(**changes)
+    model = replace(make_model(**changes), assumptions=("heads 12",))
     model.card.update({"top-1 accuracy": "12.3 %", "note": 'ü "quoted" \n second line'})
     path = tmp_path / "name.with.dots.safetensors"
     save_checkpoint(path, model)
@@ -42,7 +43,7 @@ def test_a_model_comes_back_bit_by_bit(make_model: MakeModel, tmp_path: Path, ch
     assert loaded.network.config == model.network.config
     assert loaded.preprocessing == model.preprocessing
     assert loaded.labels == model.labels
-    assert loaded.card == model.card
+    assert loaded.card == model.card and loaded.assumptions == model.assumptions
     assert loaded.name == "name.with.dots"
     assert not loaded.network.training
     assert not any(parameter.requires_grad for parameter in loaded.network.parameters())

@@ -56,6 +56,7 @@ def metadata_of(model: Model) -> dict[str, str]:
         "preprocessing": json.dumps(model.preprocessing.to_dict()),
         "labels": json.dumps(model.labels),
         "card": json.dumps(model.card),
+        "assumptions": json.dumps(model.assumptions),
     }
 
 
@@ -76,10 +77,10 @@ def read_native(file: WeightFile, name: str | None = None) -> Model:
         raise CheckpointError(f"{file.name}: format {stated} in its header; expected {FORMAT!r}")
     model = _read_header(file.metadata, name or file.path.stem, file.name)
     network = model.own_network(file.name)
-    stored = {key: tensor for key, tensor in file.groups[""].items() if not key.startswith(DETECTOR)}
     try:
         with enough_memory(file.name, "model"):
-            network.load_state_dict({key: file.read("", key) for key in stored}, assign=True)
+            stored = {key: file.read("", key) for key in file.groups[""] if not key.startswith(DETECTOR)}
+            network.load_state_dict(stored, assign=True)
     except RuntimeError as error:
         found = textwrap.shorten(str(error), 400, placeholder=" …")
         raise CheckpointError(f"{file.name}: the tensors are not those of its configuration ({found})") from None
@@ -93,8 +94,15 @@ def _read_header(header: Mapping[str, str], name: str, file: str) -> Model:
         entries: dict[str, Any] = {entry: json.loads(header[entry]) for entry in HEADER if entry != "format"}
         with torch.device("meta"):
             network = VisionTransformer(ViTConfig(**entries["config"])).eval()
-        preprocessing = Preprocessing.from_dict(entries["preprocessing"])
-        return Model(name, network, preprocessing, tuple(entries["labels"]), entries["card"])
+        return Model(
+            name,
+            network,
+            Preprocessing.from_dict(entries["preprocessing"]),
+            tuple(entries["labels"]),
+            entries["card"],
+            # Files of earlier versions have none.
+            assumptions=tuple(map(str, json.loads(header.get("assumptions", "[]")))),
+        )
     except KeyError as error:
         raise CheckpointError(f"{file}: no {error} in its header; expected {', '.join(HEADER)}") from None
     # The last two: JSON that is nested too deeply, and sizes that no tensor can have.
