@@ -66,7 +66,7 @@ Visitors are served in turn
     ui/server/test_line.py::test_work_is_done_once_for_all_who_ask_meanwhile
     ui/server/test_fair_queue.py::test_after_one_who_calls_more_than_there_are_places_others_are_next
     worker/test_worker.py::test_children_share_the_processor_by_their_priorities_and_hear_no_keys
-    ui/test_runs.py::test_a_slow_picture_waits_with_long_work
+    ui/test_runs.py::test_a_picture_that_takes_long_waits_with_long_work
 A shared app ends work that takes too long
     ui/server/test_line.py::test_work_of_strangers_ends_at_a_report_after_its_time
 What nobody waits for ends

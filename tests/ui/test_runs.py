@@ -28,6 +28,7 @@ from tests.support.waiting import HANG_SECONDS
 from vitviz import METHODS, Analysis, likeness
 from vitviz.analysis import experiments
 from vitviz.evaluation.comparison import compare
+from vitviz.images import isolated_pictures
 from vitviz.images.isolated_pictures import LIMITS, SHORT_LIMITS
 from vitviz.metrics.faithfulness import METRICS
 from vitviz.progress import Progress
@@ -200,19 +201,17 @@ def test_a_picture_that_a_crop_would_hide_is_shown_whole_and_decoded_once(
     assert reply["views"][0]["predictions"][0]["index"] == expected
 
 
-def test_a_slow_picture_waits_with_long_work(visit: Visit, wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However few pixels it has."""
+def test_a_picture_that_takes_long_waits_with_long_work(
+    visit: Visit, wide: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened, tried = uploaded_pictures.open_picture, list[Limits]()
 
-    def slow(*given: Any, limits: Limits, **how: Any) -> Any:
+    def noted(*given: Any, limits: Limits, **how: Any) -> Any:
         tried.append(limits)
-        if limits == SHORT_LIMITS:
-            error = vitviz.ImageError("wide.png: opening it takes more than a moment")
-            error.is_over_limit = True
-            raise error
         return opened(*given, limits=limits, **how)
 
-    monkeypatch.setattr(uploaded_pictures, "open_picture", slow)
+    monkeypatch.setattr(uploaded_pictures, "open_picture", noted)
+    monkeypatch.setattr(isolated_pictures, "PIXELS_A_SECOND", 900 * 400 / 2)
     assert visit.analyze(wide)["views"][0]["predictions"] and tried == [SHORT_LIMITS, LIMITS]
     assert [(each.cpu_seconds, each.niceness) for each in tried] == [(SHORT_SECONDS, 0), (PICTURE_SECONDS, 19)]
 

@@ -25,7 +25,7 @@ from vitviz.images.image_facts import ImageFacts
 from vitviz.images.opening import UnopenedImage, open_image, opened_file
 from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing
 from vitviz.images.sources import ValueRange
-from vitviz.system.strangers import CHILD_SECONDS, PICTURE_BYTES, PICTURE_SECONDS, SHORT_SECONDS
+from vitviz.system.strangers import CHILD_SECONDS, PICTURE_BYTES, PICTURE_SECONDS, PIXELS_A_SECOND, SHORT_SECONDS
 from vitviz.worker import Child, Limits, Worker
 
 Parts = Iterator[tuple[dict[str, Any], Any]]
@@ -109,8 +109,9 @@ class OpenPicture:
         scale = min(1, longest_side / max(self.size))
         columns, rows = (max(1, round(side * scale)) for side in self.size)
         count = len(preprocessing.mean) * height * width
-        question = preprocessing, patch_height, patch_width, fit, longest_side
-        facts, content = self._child.part(question, 4 * count + 3 * rows * columns)
+        facts, content = self._child.part(
+            (preprocessing, patch_height, patch_width, fit, longest_side), 4 * count + 3 * rows * columns
+        )
         try:
             values = torch.frombuffer(bytearray(content[: 4 * count]), dtype=torch.float32, count=count)
             image = Image.frombytes("RGB", (columns, rows), content[4 * count :])
@@ -140,8 +141,10 @@ def decoded_by(
 ) -> Iterator[OpenPicture]:
     """A picture that a reader decodes; the child runs until the context ends."""
     with file, worker.child(reader, [file], arguments, limits, ImageError, name) as child:
-        pixels, size = child.part()[0].get("pixels"), child.part()[0]
-        width, height = size.get("width"), size.get("height")
+        pixels = child.part()[0].get("pixels")
+        if isinstance(pixels, int) and pixels > limits.cpu_seconds * PIXELS_A_SECOND:
+            raise child.limit_error(f"{limits.cpu_seconds:g} seconds of a processor")
+        width, height = map(child.part()[0].get, ("width", "height"))
         if not (
             isinstance(pixels, int)
             and isinstance(width, int)
@@ -171,13 +174,12 @@ def open_picture(
     Raises:
         ImageError: as :func:`vitviz.open_image`, or the child exceeds a limit.
     """
-    # The decoder of HEIC always starts threads.
-    limits = replace(limits, threads=kind_of(start_of(path)) == HEIC)
     return decoded_by(
         worker,
         f"{__name__}:read_picture",
         opened_file(path, legible(name)),
         (name, value_range, color_profile),
         name,
-        limits,
+        # The decoder of HEIC always starts threads.
+        replace(limits, threads=kind_of(start_of(path)) == HEIC),
     )

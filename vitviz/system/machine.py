@@ -87,8 +87,7 @@ def control_groups(root: Path, controller: str) -> Iterator[Path]:
 
 def _first_number(group: Path, names: Sequence[str]) -> int | None:
     """The number in the first of these files that a control group has one in."""
-    numbers = (_number(group / name, r"\A(\d+)\n?\Z") for name in names)
-    return next((number for number in numbers if number is not None), None)
+    return next((found for name in names if (found := _number(group / name, r"\A(\d+)\n?\Z")) is not None), None)
 
 
 def _number(path: Path, pattern: str) -> int | None:

@@ -93,7 +93,8 @@ class Child:
         """The error for a child that gives no answer, or an invalid one."""
         return self._error(f"{self._name}: the process that opened it gave no answer; expected a whole file")
 
-    def _limit_error(self, amount: str) -> VitvizError:
+    def limit_error(self, amount: str) -> VitvizError:
+        """The error for a file that takes more than an amount."""
         error = self._error(f"{self._name}: opening it takes more than {amount}; expected a file that takes less")
         error.is_over_limit = True
         return error
@@ -102,14 +103,14 @@ class Child:
         if "message" in head:
             return self._error(str(head["message"]))
         if "memory" in head:
-            return self._limit_error(f"{self._limits.memory_bytes:,} bytes of memory")
+            return self.limit_error(f"{self._limits.memory_bytes:,} bytes of memory")
         logging.getLogger(__name__).error("a reader failed: %s", quote(head.get("failed")))
         return self.answer_error()
 
     def _end_error(self, *, is_late: bool) -> VitvizError:
         """The error for a child that has ended, by what the fork server says of it."""
         if is_late:
-            return self._limit_error(f"{self._limits.wall_seconds:g} seconds")
+            return self.limit_error(f"{self._limits.wall_seconds:g} seconds")
         # Its answer is too large.
         if not self._stream.readable:
             return self.answer_error()
@@ -118,7 +119,7 @@ class Child:
             status = self._life.recv(STATUS.size)
             code = STATUS.unpack(status)[0] if len(status) == STATUS.size else -signal.SIGKILL
             if code == -signal.SIGPROF:
-                return self._limit_error(f"{self._limits.cpu_seconds:g} seconds of a processor")
+                return self.limit_error(f"{self._limits.cpu_seconds:g} seconds of a processor")
             # Only the kernel sends SIGKILL unasked. Without a status, no process was forked.
             if code == -signal.SIGKILL:
                 return LimitError(
