@@ -152,8 +152,9 @@ class ServerSettings(BaseModel):
             ConfigError: a variable is not legal, or its name is that of a setting but for some letters.
         """
         names = [name.upper() for name in cls.model_fields]
-        for name in {each.removeprefix(PREFIX) for each in environment if each.startswith(PREFIX)}.difference(names):
-            if environment[PREFIX + name].strip() and ((meant := nearest(name, names)) or name in FORMER):
+        for name in sorted({each.removeprefix(PREFIX) for each in environment if each.startswith(PREFIX)} - {*names}):
+            # Names that are less similar may be of other programs.
+            if environment[PREFIX + name].strip() and ((meant := nearest(name, names, 0.8)) or name in FORMER):
                 raise ConfigError(f"{PREFIX}{name} is no setting: {FORMER.get(name, f'did you mean {PREFIX}{meant}?')}")
         texts = {name: ascii(environment.get(f"{PREFIX}{name.upper()}", "").strip())[1:-1] for name in cls.model_fields}
         try:
