@@ -81,7 +81,7 @@ def far_look(trace: AttentionTrace, pixels: torch.Tensor) -> FarLook | None:
     starts = range(first + step // 2 * width, layout.token_count, step * width)
     blocks = [slice(start, start + width) for start in starts] if step > 1 else [slice(first, None)]
     for layer in range(trace.layers):
-        # Copies, since the next chunk overwrites one.
+        # Copies of every step-th row from the first query on, since the next chunk overwrites one.
         chunks = [
             rearrange(
                 weights[:, (block.start + step // 2 - rows.start) % step :: step, first:],
