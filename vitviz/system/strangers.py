@@ -18,7 +18,7 @@ LONG_PLACES = 2
 QUICK_PLACES = 8
 # Seconds of a processor until a picture waits with long work; eight addresses with pictures of ten seconds
 SHORT_SECONDS = 1.5
-# Pixels for each of these seconds; 64 megapixels in both short places
+# Pixels for each of these seconds, or it waits there at once; 64 megapixels in both short places
 PIXELS_A_SECOND = 18e6
 # Operations from which an analysis does; the largest resolution before small ones
 LARGE_FLOPS = 150e9
