@@ -162,7 +162,6 @@ class OpenClip:
         if not videos:
             contents = f"only {' and '.join(sorted({each.type for each in streams}))}" if len(streams) else "nothing"
             raise self._refusal(f"{contents} in it, no moving pictures", EXPECTED)
-        # FFmpeg's name of the second track of an animated AVIF.
         if any(video.metadata.get("title") == "Alpha" for video in videos[1:]):
             raise self._refusal(
                 "an animated AVIF whose transparency FFmpeg leaves out",
