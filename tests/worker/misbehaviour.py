@@ -130,7 +130,7 @@ def swell(ask: Any, file: IO[bytes], size: tuple[int, int], nbytes: int) -> Iter
     yield {"pixels": 100}, b""
     yield {"width": size[0], "height": size[1]}, b""
     ask()
-    yield {}, bytes(nbytes)
+    yield from [({}, bytes(nbytes))] * 2
 
 
 def stay() -> None:

@@ -65,18 +65,18 @@ def read_picture(
 
 
 def answers(ask: Ask, image: Image.Image) -> Parts:
-    """The size of a picture; then a PNG file of it, or for arguments of a preparation, a model's input."""
+    """The size of a picture; then a PNG file, or for arguments of a preparation a model's input and what is shown."""
     yield {"width": image.width, "height": image.height}, b""
     if (question := ask()) == "png":
         # Fast rather than small.
         yield {}, encoded(image, "PNG", compress_level=1)
-        return
-    preprocessing, patch_height, patch_width, fit, longest_side = question
-    prepared = preprocessing.prepare(image, patch_height, patch_width, fit)
-    # What draws a smaller one enlarges it.
-    prepared = prepared.resized(min(longest_side, max(image.size)))
-    facts = {"geometry": asdict(prepared.geometry), "assumptions": list(prepared.assumptions)}
-    yield facts, prepared.pixels.float().numpy().tobytes() + prepared.image.tobytes()
+    else:
+        preprocessing, patch_height, patch_width, fit, longest_side = question
+        prepared = preprocessing.prepare(image, patch_height, patch_width, fit)
+        facts = {"geometry": asdict(prepared.geometry), "assumptions": list(prepared.assumptions)}
+        yield facts, prepared.pixels.float().numpy()
+        # While the app uses the input. What draws a smaller picture enlarges it.
+        yield {}, prepared.resized(min(longest_side, max(image.size))).image.tobytes()
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +98,9 @@ class OpenPicture:
     def model_input(
         self, preprocessing: Preprocessing, patch_height: int, patch_width: int, fit: Fit | None, longest_side: int
     ) -> PreparedImage:
-        """The result of :meth:`vitviz.Preprocessing.prepare`, on the picture. Can be called once.
+        """The result of :meth:`vitviz.Preprocessing.prepare`, on a picture that is black until :meth:`fill`.
 
-        A larger picture is reduced to the longest side.
+        Can be called once. A larger picture is reduced to the longest side.
 
         Raises:
             ImageError: the child exceeds a limit.
@@ -108,18 +108,28 @@ class OpenPicture:
         height, width = preprocessing.input_size(self, patch_height, patch_width, fit)
         scale = min(1, longest_side / max(self.size))
         columns, rows = (max(1, round(side * scale)) for side in self.size)
-        count = len(preprocessing.mean) * height * width
         facts, content = self._child.part(
-            (preprocessing, patch_height, patch_width, fit, longest_side), 4 * count + 3 * rows * columns
+            (preprocessing, patch_height, patch_width, fit, longest_side), 4 * len(preprocessing.mean) * height * width
         )
         try:
-            values = torch.frombuffer(bytearray(content[: 4 * count]), dtype=torch.float32, count=count)
-            image = Image.frombytes("RGB", (columns, rows), content[4 * count :])
+            values = torch.frombuffer(bytearray(content), dtype=torch.float32).view(1, -1, height, width)
             geometry = Geometry(**{**facts["geometry"], "box": tuple(map(float, facts["geometry"]["box"]))})
+            image = Image.new("RGB", (columns, rows))
             ImageFacts(tuple(map(str, facts["assumptions"]))).keep(image)
-            return PreparedImage(image, values.reshape(1, len(preprocessing.mean), height, width), geometry)
-        except (KeyError, TypeError, ValueError, ConfigError):
+            return PreparedImage(image, values, geometry.resized(columns, rows))
+        except (KeyError, TypeError, ValueError, RuntimeError, ConfigError):
             raise self._child.answer_error() from None
+
+    def fill(self, prepared: PreparedImage) -> PreparedImage:
+        """A model's input, whose picture has its pixels now, which the child reduced meanwhile. Can be called once.
+
+        Raises:
+            ImageError: the child exceeds a limit.
+        """
+        nbytes = 3 * prepared.image.width * prepared.image.height
+        # Of a child that sends too little, which no honest one does, the rest stays black.
+        prepared.image.frombytes(self._child.part(nbytes=nbytes)[1].ljust(nbytes, b"\0"))
+        return prepared
 
     def png(self) -> bytes:
         """The picture as a PNG file. Can be called once.

@@ -23,8 +23,12 @@ INTERPOLATIONS = {
 """Interpolations by name, with Pillow's numbers."""
 
 # Earlier versions of torch have no lanczos.
-_TORCH_HAS_LANCZOS = hasattr(torch._C._nn, "_upsample_lanczos2d_aa")
-_TENSOR_INTERPOLATIONS = ("nearest", "bilinear", "bicubic", *["lanczos"] * _TORCH_HAS_LANCZOS)
+_TENSOR_INTERPOLATIONS = (
+    "nearest",
+    "bilinear",
+    "bicubic",
+    *["lanczos"] * hasattr(torch._C._nn, "_upsample_lanczos2d_aa"),
+)
 BACKENDS = {
     "pillow": tuple(INTERPOLATIONS),
     "torchvision": _TENSOR_INTERPOLATIONS,
@@ -112,8 +116,7 @@ def _resize(pixels: torch.Tensor, width: int, height: int, interpolation: str) -
 
 
 def _has_integer_bilinear() -> bool:
-    arm = platform.machine() in ("aarch64", "arm64")
-    return arm or torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+    return platform.machine() in ("aarch64", "arm64") or torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
 
 
 def _resize_crop_only(

@@ -112,10 +112,9 @@ class Handlers:
         start, chosen = self.service.models.start, self.service.pictures.upload(state.views[index].picture)
         _, upload, _ = await self._frame(state.views[index], start, chosen, report)
 
-        def reduced(picture: OpenPicture) -> bytes:
-            return as_webp(
-                picture.model_input(start.preprocessing, 1, 1, "squash", CANVAS_SIDE).resized(CANVAS_SIDE).image
-            )
+        def reduced(picture: OpenPicture, _: Report) -> bytes:
+            prepared = picture.fill(picture.model_input(start.preprocessing, 1, 1, "squash", CANVAS_SIDE))
+            return as_webp(prepared.resized(CANVAS_SIDE).image)
 
         content = await self.service.uploaded.opened(upload, reduced, report)
         return {"picture": f"data:image/webp;base64,{as_base64(content)}"}

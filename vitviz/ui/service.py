@@ -181,7 +181,7 @@ class AnalysisService:
         It is decoded once: what the crop would hide follows from its size.
         """
 
-        def model_input(picture: OpenPicture) -> ModelInput:
+        def model_input(picture: OpenPicture, report: Report) -> tuple[ModelInput, Analysis | None]:
             pixels, step, max_bytes = resolution, resolution_step(model), self.server_settings.analysis_bytes
             if isinstance(pixels, str):
                 pixels = max(step, min(picture.size) // step * step)
@@ -210,9 +210,13 @@ class AnalysisService:
                 )
             # The canvas shows no more pixels; maps do not depend on them.
             prepared = picture.model_input(encoder.preprocessing, *patch, encoder.fit, CANVAS_SIDE)
-            return encoder, prepared, picture.size, cost.flops, hidden
+            made = encoder, prepared, picture.size, cost.flops, hidden
+            analysis = then(made, report)
+            # The child has reduced it meanwhile.
+            picture.fill(prepared)
+            return made, analysis
 
-        return await self.uploaded.opened(upload, model_input, report, lambda made, report: (made, then(made, report)))
+        return await self.uploaded.opened(upload, model_input, report)
 
     def cached(self, uid: object) -> Analysis:
         """The analysis of an id.

@@ -71,7 +71,7 @@ class ExplorerFiles:
 
     async def _written(self, analysis: Analysis, name: str, upload: Upload, source: dict[str, Any]) -> Path:
         if name == PICTURE:
-            return await self._uploaded.opened(upload, lambda picture: self._keep(picture.png()))
+            return await self._uploaded.opened(upload, lambda picture, _: self._keep(picture.png()))
         if name == PAGE:
             return await self._long.run(
                 lambda _: self._keep(json.dumps(page_parts(_drawn(analysis), source["name"], **source)).encode())

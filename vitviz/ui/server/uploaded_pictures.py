@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from vitviz.errors.kinds import ImageError
 from vitviz.errors.messages import plain
@@ -46,34 +45,30 @@ class UploadedPictures:
     async def opened(
         self,
         upload: Upload,
-        use: Callable[[OpenPicture], Result],
+        use: Callable[[OpenPicture, Report], Result],
         report: Report = no_report,
-        then: Callable[[Result, Report], Any] = lambda result, _: result,
-    ) -> Any:
-        """What a function makes of an open picture, and what another makes of that in the same turn.
+    ) -> Result:
+        """What a function makes of an open picture.
 
         Args:
             upload: the file.
-            use: the function.
+            use: the function, which takes the report of its progress.
             report: receives how many pictures come first, and the progress.
-            then: the other, when the picture is closed; by default, nothing is made of it.
 
         Raises:
             ImageError: as :func:`vitviz.open_image`, or the file is no longer kept.
         """
 
-        def work(limits: Limits, report: Report) -> Any:
+        def work(limits: Limits, report: Report) -> Result:
             _check_kept(upload)
-            opened: AbstractContextManager[OpenPicture] = (
+            with (
                 open_picture(self.worker, upload.path, upload.name, **upload.reading, limits=limits)
                 if upload.frame is None
                 else open_frame(
                     self.worker, upload.path, upload.name, upload.frame, self.clip_limits, upload.color_profile
                 )
-            )
-            with opened as picture:
-                result = use(picture)
-            return then(result, report)
+            ) as picture:
+                return use(picture, report)
 
         if upload.frame is None:
             try:
