@@ -16,22 +16,23 @@ let stripTimer = 0;
  */
 export function showStrip(pane, chosen, draw) {
   clearTimeout(stripTimer);
+  const { facts, painter } = pane, frames = find("frames");
+  if (!painter) return;
+  // At once, so that nothing below moves later.
+  setChildCount(frames, facts.layers, (layer) =>
+    create("div", { className: "vx-frame" }, create("canvas"), create("span", { textContent: layer })),
+  );
+  frames.setAttribute("aria-valuemax", facts.layers - 1);
+  frames.setAttribute("aria-valuenow", chosen ?? 0);
+  frames.setAttribute("aria-valuetext", chosen === undefined ? "all layers" : `layer ${chosen}`);
+  [...frames.children].forEach((frame, layer) => {
+    // Its whole pixels would make it a fraction of one higher or lower.
+    frame.firstElementChild.style.aspectRatio = 1 / painter.ratio;
+    frame.dataset.chosen = layer === chosen;
+  });
   stripTimer = setTimeout(() => {
-    const { facts, painter } = pane, frames = find("frames");
-    if (!painter) return;
-    setChildCount(frames, facts.layers, (layer) =>
-      create("div", { className: "vx-frame" }, create("canvas"), create("span", { textContent: layer })),
-    );
-    frames.setAttribute("aria-valuemax", facts.layers - 1);
-    frames.setAttribute("aria-valuenow", chosen ?? 0);
-    frames.setAttribute("aria-valuetext", chosen === undefined ? "all layers" : `layer ${chosen}`);
-    [...frames.children].forEach((frame, layer) => {
-      const canvas = frame.firstElementChild;
-      // Its whole pixels would make it a fraction of one higher or lower.
-      canvas.style.aspectRatio = 1 / painter.ratio;
-      draw(canvas, layer);
-      frame.dataset.chosen = layer === chosen;
-    });
+    // The picture may be gone by then.
+    if (pane.painter) [...frames.children].forEach((frame, layer) => draw(frame.firstElementChild, layer));
   }, STRIP_DELAY);
 }
 
