@@ -109,10 +109,8 @@ WRONG = [
     (["Rolout"], "vitviz: no command Rolout; did you mean 'rollout'?"),
     (["check-method"], "; did you mean 'check-methods'?"),
     (["--verson"], "vitviz: no option --verson; did you mean '--version'?"),
-    (
-        ["rollout", "a.png", "--hed-fusion", "max"],
-        "vitviz rollout: no option --hed-fusion; did you mean '--head-fusion'?",
-    ),
+    (["rollout", "a.png", "--hed-fusion", "max"], "rollout: no option --hed-fusion; did you mean '--head-fusion'?"),
+    (["rollout", "a.png", "--model=m.pth"], "vitviz rollout: no option --model; did you mean '--checkpoint'?"),
     (["rollout", "--head", "max", "a.png"], "vitviz rollout: no option --head; did you mean '--heads'?"),
     (["rollout", "a.png", "--xyz=3"], "vitviz rollout: no option --xyz; vitviz rollout --help lists all"),
     (

@@ -1,4 +1,4 @@
-"""The words of other packages for names of vitviz: attributes, methods and parameters."""
+"""The words of other packages for names of vitviz: attributes, methods, parameters, and options of the command."""
 
 from __future__ import annotations
 
@@ -38,6 +38,12 @@ WORDS = {
         "run_batch": "batch analyze_folder analyze_dataset",
         "source": "model pretrained model_name",
         "target": "category class_idx class_index targets target_category",
+        "--checkpoint": "--model --weights --ckpt --pretrained --model-name",
+        "--colormap": "--cmap",
+        "--opacity": "--alpha",
+        "--output": "--out --save --save-path --output-dir",
+        "--resolution": "--size --image-size --img-size",
+        "--target": "--class --category --label",
     }.items()
     for word in words.split()
 }
