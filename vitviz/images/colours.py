@@ -39,18 +39,17 @@ def conversion_of(image: Image.Image) -> tuple[Conversion | None, str]:
 
     A profile that is damaged or for pictures of another kind is not applied, as in browsers.
     """
-    points, profile, gamma = (image.info.get(name) for name in (KEY, "icc_profile", "gamma"))
+    # CIELAB is of no device, and Pillow converts it by itself.
+    info = {} if image.mode == "LAB" else image.info
+    points, profile, gamma = (info.get(name) for name in (KEY, "icc_profile", "gamma"))
     try:
-        # CIELAB is of no device, and Pillow converts it by itself.
-        if image.mode == "LAB":
-            return None, ""
         if isinstance(points, CodePoints):
             return conversion_of_points(points)
         if profile:
             is_grey = image.mode in GREY_MODES or image.mode.startswith("I")
             return _conversion(profile, "CMYK" if image.mode == "CMYK" else "L" if is_grey else "RGB")
-        if gamma and "srgb" not in image.info:
-            return _conversion_of_gamma(gamma, image.info.get("chromaticity", SRGB_CHROMATICITIES))
+        if gamma and "srgb" not in info:
+            return _conversion_of_gamma(gamma, info.get("chromaticity", SRGB_CHROMATICITIES))
         return None, ""
     # A damaged profile raises several kinds of error, impossible chromaticities others.
     except Exception as error:
@@ -83,8 +82,7 @@ def conversion_of_points(points: CodePoints) -> tuple[Conversion | None, str]:
 @lru_cache(maxsize=8)
 def _conversion_of_gamma(gamma: float, chromaticities: tuple[float, ...]) -> tuple[Conversion | None, str]:
     """The conversion of a PNG's gamma and chromaticities, https://www.w3.org/TR/png-3/."""
-    is_srgb = abs(gamma * 2.2 - 1) <= GAMMA_TOLERANCE
-    curve = srgb_light if is_srgb else lambda values: values ** (1 / gamma)
+    curve = srgb_light if abs(gamma * 2.2 - 1) <= GAMMA_TOLERANCE else lambda values: values ** (1 / gamma)
     return _conversion_of_light(curve, chromaticities, None, f"its PNG gamma {gamma:g}")
 
 

@@ -96,7 +96,7 @@ def to_rgb(
     """An image as RGB, on white where it is transparent, and what was assumed, a sentence each.
 
     Args:
-        image: decoded; it may be changed.
+        image: decoded.
         name: of the image in error messages.
         encoding: of its file.
         value_range: the values of black and white; None for those of its mode.
@@ -107,7 +107,7 @@ def to_rgb(
     """
     conversion, sentence = conversion_of(image) if color_profile == "apply" else (None, "")
     assumptions, is_clear = [sentence], image.has_transparency_data
-    convert: Callable[[Image.Image], Image.Image]
+    convert: Callable[[Image.Image], Image.Image] | None = None
     if _is_deep(image):
         ends, sentence = _deep_range(image, name, encoding, value_range)
         assumptions.append(sentence)
@@ -115,17 +115,20 @@ def to_rgb(
     elif value_range is not None and tuple(value_range) != (0, 255):
         _check_range(image, name, encoding)
         convert = partial(_from_levels, name, value_range, conversion)
-    else:
+    elif is_clear or conversion is not None or image.mode != "RGB":
         convert = partial(_on_white if is_clear else _opaque, conversion)
-    rgb = Image.new("RGB", image.size)
-    for box, strip in strips(image):
-        rgb.paste(convert(strip), box)
-    darkest, brightest = np.min(rgb.getextrema()), np.max(rgb.getextrema())
-    if value_range is None and brightest < BLACK_LEVELS and not _is_deep(image):
-        dark = dark_sentence(int(brightest), 255)
+    # A copy of the whole by crop, which counts Pillow's limit of pixels.
+    rgb = image.crop((0, 0, *image.size)) if convert is None else Image.new("RGB", image.size)
+    if convert is not None:
+        for box, strip in strips(image):
+            rgb.paste(convert(strip), box)
+    # A few pixels tell of most pictures that they are not dark.
+    is_dim = np.max(rgb.resize((64, 64), Image.Resampling.NEAREST).getextrema()) < BLACK_LEVELS
+    if value_range is None and is_dim and not _is_deep(image):
+        dark = dark_sentence(int(np.max(rgb.getextrema())), 255)
         is_other = image.mode not in MODES_IN_RANGE or encoding.is_cut or is_clear or conversion is not None
-        assumptions.append(dark.partition(":")[0] + AS_BRIGHTER_ARRAY if is_other else dark)
-    if darkest >= 256 - BLACK_LEVELS and (is_clear or image.mode == "CMYK"):
+        assumptions.append(dark.partition(":")[0] + AS_BRIGHTER_ARRAY if is_other and dark else dark)
+    if (is_clear or image.mode == "CMYK") and np.min(rgb.getextrema()) >= 256 - BLACK_LEVELS:
         assumptions.append(PALE)
     return rgb, [*filter(None, assumptions)]
 

@@ -286,11 +286,13 @@ def _finished(
         encoding, is_moving = Encoding.of(image, name), is_animated(image) and not image.tell()
         _read_colours(image, file)
         image = decoded(image, file)
+        upright = image
         # The picture itself is intact if its EXIF block is damaged.
-        upright = None
         with suppress(Exception):
-            upright = ImageOps.exif_transpose(image)
-        upright = upright or image.copy()
+            if file is None:
+                upright = ImageOps.exif_transpose(image)
+            else:
+                ImageOps.exif_transpose(image, in_place=True)
         if image.format in BITMAPS and upright.getbands()[-1] == "A" and upright.getextrema()[-1] == (0, 0):
             upright = upright.convert("RGB")
             more.append("its alpha is 0 everywhere, and its colours are shown without it, as in browsers")
@@ -312,8 +314,9 @@ def _finished(
     size = full_size if upright.size == stored_size else full_size[::-1]
     factor = math.ceil(math.sqrt(math.prod(rgb.size) / MAX_PIXELS))
     rgb = rgb.reduce(factor) if factor > 1 else rgb
-    if size != rgb.size and (file is not None or factor > 1):
-        more.append(f"it is reduced from {size[0]}×{size[1]} to {rgb.width}×{rgb.height} pixels")
+    more += [f"it is reduced from {size[0]}×{size[1]} to {rgb.width}×{rgb.height} pixels"] * (
+        size != rgb.size and (file is not None or factor > 1)
+    )
     # Orientation and transparency are applied; left in the metadata, they would be applied again.
     rgb.info.clear()
     ImageFacts(tuple(more), size, rgb.size).keep(rgb)
