@@ -99,6 +99,8 @@ def test_dark_arrays_are_said_in_their_own_values() -> None:
     palette = Image.fromarray(mask[..., 0]).convert("P", palette=Image.Palette.ADAPTIVE)
     assert "end at 1 of 255, so that it is dark: as an array" in sentences(open_image(palette))
     assert sentences(Image.new("RGB", (4, 4))) == "" != sentences(open_image(Image.new("RGB", (4, 4))))
+    one_bright_pixel = np.pad(np.full((1, 1, 3), 16, np.uint8), ((5, 194), (5, 194), (0, 0)))
+    assert sentences(open_image(one_bright_pixel)) == ""
 
 
 # Transparency.
