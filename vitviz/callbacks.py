@@ -367,8 +367,7 @@ def __getattr__(name: str) -> Any:
     # Lightning is installed under two names, and a trainer of either knows its own class only.
     found = [package for package in packages if find_spec(package.partition(".")[0])]
     if not found:
-        package = packages[0].partition(".")[0]
-        raise ConfigError(needs(name, package))
+        raise ConfigError(needs(name, packages[0].partition(".")[0]))
     bases = [getattr(import_module(package), base) for package in found]
     made = type(name, (hooks, *bases), {"__module__": __name__, "__doc__": hooks.__doc__})
     globals()[name] = made = named_fields(ConfigError)(made)

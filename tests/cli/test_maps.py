@@ -188,9 +188,6 @@ def test_every_parameter_has_an_option(method: str, parameter: Parameter) -> Non
     assert {name: changed[name] for name in defaults} == {**defaults, parameter.name: arrives} != defaults
 
 
-# What a map is about.
-
-
 @pytest.fixture
 def other(tmp_path: Path) -> Path:
     path = tmp_path / "other.png"

@@ -115,9 +115,6 @@ def test_precision_stays_and_what_a_trainer_set_does_not(make_model: MakeModel) 
     assert not any(weights.requires_grad for weights in forgetful.network.parameters())
 
 
-# Rank correlation.
-
-
 @pytest.mark.parametrize("highest", [3, 10**6], ids=["many equal", "hardly any equal"])
 def test_rank_correlation_is_the_correlation_of_mean_ranks(highest: int) -> None:
     generator = torch.Generator().manual_seed(1)

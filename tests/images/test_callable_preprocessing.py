@@ -101,9 +101,6 @@ def test_an_input_of_each_pictures_own_size_is_followed() -> None:
         preprocessing.prepare(noise(9, 5), 8, 8)
 
 
-# How it is called.
-
-
 def as_array(image: Image.Image) -> np.ndarray:
     return np.asarray(small(image)).transpose(1, 2, 0)
 

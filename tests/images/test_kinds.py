@@ -230,9 +230,6 @@ def test_a_large_jpeg_is_reduced_and_keeps_its_coordinates(bundled: Model, monke
     assert ImageFacts.of(open_image(open_image(data).crop((0, 0, 40, 40)))).size == (40, 40)
 
 
-# Animations.
-
-
 @pytest.mark.parametrize("format", ["GIF", "WEBP", "PNG", "TIFF"])
 def test_of_an_animation_the_first_frame_is_read_and_that_is_said(format: str) -> None:
     white, frames = Image.new("RGB", (32, 32), "white"), [quadrants()] * 2
@@ -245,9 +242,6 @@ def test_of_an_animation_the_first_frame_is_read_and_that_is_said(format: str) -
     assert open_image(encoded(white, format)).info == {}
     first = open_image(encoded(quadrants(), format, save_all=True, append_images=[white]))
     assert ImageFacts.of(first).assumptions == ("it has several frames or pages, and the first is read",)
-
-
-# Folders.
 
 
 def test_the_pictures_of_a_folder_are_known_by_their_content(tmp_path: Path) -> None:

@@ -211,9 +211,6 @@ def test_the_users_own_limit_counts_as_in_pillow(monkeypatch: pytest.MonkeyPatch
         open_image(encoded(picture, "JPEG"))
 
 
-# Closed images.
-
-
 def opened_by_path(path: Path) -> Image.Image:
     with Image.open(path) as image:
         return image
@@ -251,9 +248,6 @@ def test_a_closed_image_is_said_to_be_closed_and_one_that_was_loaded_before_is_o
             open_image(way(path))
         assert "damaged" not in str(refusal.value)
     assert open_image(loaded_by_path(path)).size == open_image(loaded_by_path(path).copy()).size == (32, 32)
-
-
-# Damaged metadata.
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:PIL")

@@ -118,7 +118,7 @@ UNUSED = (
 )
 # Rooms that are imported on first use.
 LAZY = ("callbacks", "cli", "evaluation", "training", "ui", "worker")
-INTERNAL = {"cli", "system", "worker"}
+INTERNAL = {"caching", "cli", "system", "worker"}
 ROOMS = sorted(
     {path.relative_to(ROOT / "vitviz").parts[0].removesuffix(".py") for path in MODULES} - {"__init__", "__main__"}
 )

@@ -157,9 +157,6 @@ def test_every_figure_has_the_command_that_makes_it_below(page: str) -> None:
         assert COMMAND.search(below), (page, text[match.start() : match.start() + 80])
 
 
-# The check of the built site.
-
-
 def test_the_check_finds_what_leads_nowhere_and_what_is_fetched(tmp_path: Path) -> None:
     good = '<p id="here"><a href="#here">a</a><a href="b.html#there">b</a><a href="https://example.org">c</a>'
     (tmp_path / "a.html").write_text(good)

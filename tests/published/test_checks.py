@@ -73,9 +73,6 @@ def test_stored_numbers_need_pixels_and_one_output(arrays: tuple[str, ...], tmp_
         check(folder, [PHOTO])
 
 
-# The folder.
-
-
 def test_a_folder_without_a_checkpoint_is_an_error_and_no_skip(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "gone"):
         with pytest.raises(FileNotFoundError, match=f"{VARIABLE} = .*: no published checkpoint found; expected"):

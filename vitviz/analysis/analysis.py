@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,6 +25,7 @@ from vitviz.attribution.attention import Direction, attention_subject
 from vitviz.attribution.exclusion import Exclude
 from vitviz.attribution.methods import MethodName, record_and_arguments
 from vitviz.attribution.propagation import Reference
+from vitviz.caching import cached_property
 from vitviz.errors.arguments import integer, named_arguments, named_fields, no_parameter, word
 from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import ConfigError, MethodError

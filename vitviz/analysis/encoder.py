@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from vitviz.analysis.costs import Cost, cost_of
 from vitviz.attention.memory import enough_memory, to_device
 from vitviz.attention.precision import Precision, plain_torch, type_of
 from vitviz.attention.trace import AttentionTrace
+from vitviz.caching import cached_property
 from vitviz.errors.arguments import instance, integer, named_arguments, word
 from vitviz.errors.kinds import ConfigError, LimitError
 from vitviz.errors.messages import describe

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -11,6 +10,7 @@ import torch
 from vitviz.analysis.flips import Flip, flip
 from vitviz.analysis.same_picture import check_place
 from vitviz.attribution.far_look import FarLook, far_look
+from vitviz.caching import cached_property
 from vitviz.errors.arguments import named_arguments
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import describe
@@ -126,7 +126,9 @@ class Experiments(Analysed):
         """
         return self._far_look
 
-    _far_look = cached_property(lambda self: far_look(self.trace, self.prepared.pixels))
+    @cached_property
+    def _far_look(self) -> FarLook | None:
+        return far_look(self.trace, self.prepared.pixels)
 
     @named_arguments(MethodError)
     def flip(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 
 from vitviz.attention.layout import TokenLayout
 from vitviz.attention.precision import precise
+from vitviz.caching import cached_property
 from vitviz.errors.arguments import named_arguments
 from vitviz.errors.kinds import ConfigError
 

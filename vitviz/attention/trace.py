@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -24,6 +23,7 @@ from vitviz.attention.softmax import (
     weights_in_chunks,
 )
 from vitviz.attention.weights import Attentions, Grid, checked_weights, layout_of, without_keys
+from vitviz.caching import cached_property
 from vitviz.errors.arguments import instance, named_arguments, word
 from vitviz.errors.attributes import AttributeAdvice
 from vitviz.errors.kinds import ConfigError, MethodError

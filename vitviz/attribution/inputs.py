@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 
+from vitviz.caching import cached_property
 from vitviz.errors.arguments import instance
 from vitviz.errors.kinds import ImageError, MethodError
 from vitviz.models.gradients import GradientTrace, trace_gradients

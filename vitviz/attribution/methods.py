@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from importlib.util import find_spec
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -35,6 +34,7 @@ from vitviz.attribution.propagation import REFERENCES
 from vitviz.attribution.relevance import relevance
 from vitviz.attribution.rollout import rollout
 from vitviz.attribution.value_attention import value_attention
+from vitviz.caching import cached_property
 from vitviz.errors.arguments import checked_parameters, word
 from vitviz.errors.extras import needs
 from vitviz.errors.messages import choices, did_you_mean, nearest

@@ -13,10 +13,11 @@ import platform
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vitviz.caching import cached_property
 from vitviz.datasets.arrow import arrow
 from vitviz.datasets.readers import Item, picture_in
 from vitviz.datasets.request import BatchRequest

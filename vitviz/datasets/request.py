@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch
 from vitviz.analysis.encoder import MAX_BYTES, Encoder
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import MethodName, record_and_arguments
+from vitviz.caching import cached_property
 from vitviz.datasets.masks import mask_of
 from vitviz.datasets.true_classes import class_names
 from vitviz.errors.arguments import instance, named_fields, words

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
 
 from vitviz.attention.precision import plain_torch, precise
+from vitviz.caching import cached_property
 from vitviz.errors.arguments import instance, word
 from vitviz.features.vectors import KINDS, Kind, layer_vectors
 from vitviz.images.opening import open_image

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import product
 from typing import Any, Literal, overload
 
@@ -14,6 +13,7 @@ import torch
 from vitviz.attention.layout import index_from_end
 from vitviz.attention.softmax import one_head
 from vitviz.attention.token_map import TokenMap
+from vitviz.caching import cached_property
 from vitviz.errors.arguments import instance, integer, named_arguments, pairs
 from vitviz.errors.arguments import word as one_of
 from vitviz.errors.attributes import AttributeAdvice

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
 from PIL import Image
 
 from vitviz.attention.token_map import TokenMap
+from vitviz.caching import cached_property
 from vitviz.errors.kinds import QueryError
 from vitviz.images.geometry import Geometry
 from vitviz.visualization.heatmaps import Heatmap

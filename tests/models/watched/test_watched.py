@@ -123,9 +123,6 @@ def test_progress_is_reported_and_an_exception_ends_the_forward_pass() -> None:
     assert len(model.network.encode(torch.randn(1, 3, *SIZE)).traces) == 1
 
 
-# The module itself.
-
-
 @pytest.mark.parametrize(
     ("variant", "frozen"),
     [(variant, number % 2 == 0) for number, variant in enumerate(VARIANTS.values())],

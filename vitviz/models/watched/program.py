@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
+
+from vitviz.caching import cached_property
 
 PICTURE = 0
 """Number of the step that stands for the pixels."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, NoReturn, TypeAlias
 
 import torch
@@ -14,6 +13,7 @@ from torch import nn
 from vitviz.attention.layout import TokenLayout, prefix_names
 from vitviz.attention.precision import Precision, type_of
 from vitviz.attention.trace import AttentionTrace
+from vitviz.caching import cached_property
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError, VitvizError
 from vitviz.models.network import Encoding
 from vitviz.models.pooling import Output

@@ -20,12 +20,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import torch
 
 from vitviz.attention.memory import is_out_of_memory
+from vitviz.caching import cached_property
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import choices, quote
 from vitviz.weights.formats.tensors import WeightFile
