@@ -105,14 +105,14 @@ class OpenPicture:
         Raises:
             ImageError: the child exceeds a limit.
         """
-        height, width = preprocessing.input_size(self, patch_height, patch_width, fit)
+        shape = 1, len(preprocessing.mean), *preprocessing.input_size(self, patch_height, patch_width, fit)
         scale = min(1, longest_side / max(self.size))
         columns, rows = (max(1, round(side * scale)) for side in self.size)
         facts, content = self._child.part(
-            (preprocessing, patch_height, patch_width, fit, longest_side), 4 * len(preprocessing.mean) * height * width
+            (preprocessing, patch_height, patch_width, fit, longest_side), 4 * math.prod(shape)
         )
         try:
-            values = torch.frombuffer(bytearray(content), dtype=torch.float32).view(1, -1, height, width)
+            values = torch.frombuffer(bytearray(content), dtype=torch.float32).view(shape)
             geometry = Geometry(**{**facts["geometry"], "box": tuple(map(float, facts["geometry"]["box"]))})
             image = Image.new("RGB", (columns, rows))
             ImageFacts(tuple(map(str, facts["assumptions"]))).keep(image)
