@@ -306,11 +306,13 @@ function showCell(pane, token, count) {
   const layer = valueOf(view, "layer", facts), head = valueOf(view, "head", facts);
   const cell = page.hoveredCell ?? (hasFocus && layer !== undefined && head !== undefined ? { layer, head } : null);
   const hint = isHiding() ? wordsOfFinger(HIDING_HINT) : isHeldFor(ATTENTION) ? HELD_SCALE : store.state.shared_scale ? "" : OWN_SCALES;
-  setText(find("cell"), cell ? sentenceOfCell(pane, cell, token) : count && !effects() ? sentenceOfMarked(pane, token, count) : hint);
+  const said = cell ? sentenceOfCell(pane, cell, token) : count && !effects() ? sentenceOfMarked(pane, token, count) : hint;
+  // What was said before stays until the sheet is drawn: without a line there, all below it would jump.
+  if (said || !count) setText(find("cell"), said);
 }
 
 /**
- * Where most of a token's attention lies on the marked patches; empty until the sheet is drawn.
+ * Where most of a token's attention lies on the marked patches, once the sheet is drawn.
  * @param {Pane} pane
  * @param {number} token
  * @param {number} count
