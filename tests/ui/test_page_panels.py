@@ -246,6 +246,9 @@ def test_heads_are_ranked_by_their_attention_to_marked_patches(page: Page, examp
     layout, marked, query = trace.layout, [(3, 5), (3, 6), (4, 6)], (7, 7)
     even = percent(len(marked) / layout.patch_count)
     click_patch(page, example, *query)
+    # Without a sentence, all below it would jump.
+    watch = "() => { window.empty |= !document.querySelector('.vx-cell').textContent; }"
+    page.evaluate(f"new MutationObserver({watch}).observe(document.querySelector('.vx-cell'), {{ childList: true }})")
     # Squares are marked where they are hidden, and where they are pinned; one may be both.
     hidden, pinned = f"patches_off: {as_json(marked)}", f"patches_off: [[3, 5]], pins: {as_json(marked)}"
     for direction, change, opening in (
@@ -262,6 +265,7 @@ def test_heads_are_ranked_by_their_attention_to_marked_patches(page: Page, examp
         page.mouse.move(1, 1)
         bars = f"Orange bars show how much; evenly spread, it would be {even}."
         expect(cell).to_have_text(f"{opening} the 3 marked squares in {named}. {bars}")
+    assert not page.evaluate("window.empty")
     choose_option(page, "direction", "row")
     shares = layout.grid(trace.rows(query))[..., 3, 5] / layout.grid(trace.rows(query)).sum((-1, -2))
     page.evaluate(f"{EXPLORER}.store.patchView(0, {{ patches_off: [[3, 5]], pins: [] }})")

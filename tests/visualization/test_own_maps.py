@@ -227,9 +227,6 @@ def test_a_mark_on_a_missing_patch_is_refused_in_own_axes() -> None:
         Heatmap.of(VALUES, PICTURE).figure(mark=(5, 5), ax=Figure().subplots())
 
 
-# Vectors.
-
-
 @pytest.mark.slow
 def test_svg_has_text_as_text_and_grid_mark_and_bar_as_vectors(tmp_path: Path) -> None:
     heatmap = Heatmap.of(VALUES, PICTURE)
