@@ -11,7 +11,8 @@ Value = TypeVar("Value")
 class cached_property(Generic[Value]):
     """As :class:`functools.cached_property`, which before Python 3.12 computes for one instance of a class at a time.
 
-    In the app, one visitor's gradients or far look would wait for those of all others.
+    In the app, one visitor's gradients or far look would wait for those of all others. Of the same instance, two
+    threads at once may both compute.
     """
 
     def __init__(self, compute: Callable[[Any], Value]) -> None:

@@ -187,9 +187,6 @@ def test_only_maps_on_one_picture_and_grid_are_subtracted(other: Any, message: s
         Heatmap.of(VALUES, PICTURE) - other
 
 
-# Colormaps.
-
-
 def test_a_colormap_of_matplotlibs_own_goes_in_as_an_object() -> None:
     heatmap = Heatmap.of(VALUES, PICTURE)
     overlay = np.asarray(heatmap.overlay(Style(JET, opacity=1.0, scale="linear")))

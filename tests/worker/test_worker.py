@@ -61,7 +61,8 @@ def photo(tmp_path: Path) -> Path:
 def check_picture(worker: Worker, path: Path, preprocessing: Preprocessing, fit: str | None = None) -> None:
     """What a child makes of a picture is what the library makes of it."""
     with open_picture(worker, path, path.name) as picture:
-        found = picture.fill(picture.model_input(preprocessing, 4, 4, fit, 90))
+        found = picture.model_input(preprocessing, 4, 4, fit, 90)
+        picture.fill(found.image)
     image = vitviz.open_image(path)
     expected = preprocessing.prepare(image, 4, 4, fit).resized(min(90, max(image.size)))
     assert picture.size == image.size
@@ -303,11 +304,9 @@ def test_an_answer_larger_than_its_picture_is_refused(
     light: Worker, make_model: MakeModel, photo: Path, size: tuple[int, int], nbytes: int
 ) -> None:
     preprocessing = make_model().preprocessing
-    small = preprocessing.prepare(Image.new("RGB", (10, 10)), 4, 4)
     uses: list[Callable[[OpenPicture], object]] = [
         lambda picture: picture.png(),
         lambda picture: picture.model_input(preprocessing, 4, 4, None, 90),
-        lambda picture: picture._child.part("png", 2**26) and picture.fill(small),
     ]
     reader = f"{misbehaviour.__name__}:swell"
     for use in uses:
@@ -323,11 +322,16 @@ def test_an_answer_smaller_than_its_picture_is_refused(
     light: Worker, make_model: MakeModel, photo: Path, nbytes: int
 ) -> None:
     reader, arguments = f"{misbehaviour.__name__}:swell", ((10, 10), nbytes)
-    with (
-        pytest.raises(ImageError, match=r"photo\.png: the process that opened it gave no answer"),
-        decoded_by(light, reader, open(photo, "rb"), arguments, photo.name) as picture,
-    ):
-        picture.model_input(make_model().preprocessing, 4, 4, None, 90)
+    uses: list[Callable[[OpenPicture], object]] = [
+        lambda picture: picture.model_input(make_model().preprocessing, 4, 4, None, 90),
+        lambda picture: picture._child.part("png", 2**26) and picture.fill(Image.new("RGB", (10, 10))),
+    ]
+    for use in uses:
+        with (
+            pytest.raises(ImageError, match=r"photo\.png: the process that opened it gave no answer"),
+            decoded_by(light, reader, open(photo, "rb"), arguments, photo.name) as picture,
+        ):
+            use(picture)
 
 
 def _runs(pid: int) -> bool:

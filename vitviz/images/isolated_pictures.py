@@ -23,7 +23,7 @@ from vitviz.images.file_kinds import FORMATS, HAS_AVIF, HEIC, MAX_PIXELS, kind_o
 from vitviz.images.geometry import Geometry
 from vitviz.images.image_facts import ImageFacts
 from vitviz.images.opening import UnopenedImage, open_image, opened_file
-from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing
+from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing, size_at
 from vitviz.images.sources import ValueRange
 from vitviz.system.strangers import CHILD_SECONDS, PICTURE_BYTES, PICTURE_SECONDS, PIXELS_A_SECOND, SHORT_SECONDS
 from vitviz.worker import Child, Limits, Worker
@@ -106,30 +106,28 @@ class OpenPicture:
             ImageError: the child exceeds a limit.
         """
         shape = 1, len(preprocessing.mean), *preprocessing.input_size(self, patch_height, patch_width, fit)
-        scale = min(1, longest_side / max(self.size))
-        columns, rows = (max(1, round(side * scale)) for side in self.size)
         facts, content = self._child.part(
             (preprocessing, patch_height, patch_width, fit, longest_side), 4 * math.prod(shape)
         )
         try:
             values = torch.frombuffer(bytearray(content), dtype=torch.float32).view(shape)
             geometry = Geometry(**{**facts["geometry"], "box": tuple(map(float, facts["geometry"]["box"]))})
-            image = Image.new("RGB", (columns, rows))
+            image = Image.new("RGB", size_at(min(longest_side, max(self.size)), self))
             ImageFacts(tuple(map(str, facts["assumptions"]))).keep(image)
-            return PreparedImage(image, values, geometry.resized(columns, rows))
+            return PreparedImage(image, values, geometry.resized(*image.size))
         except (KeyError, TypeError, ValueError, RuntimeError, ConfigError):
             raise self._child.answer_error() from None
 
-    def fill(self, prepared: PreparedImage) -> PreparedImage:
-        """A model's input, whose picture has its pixels now, which the child reduced meanwhile. Can be called once.
+    def fill(self, image: Image.Image) -> None:
+        """Give the picture of a model's input its pixels, which the child reduced meanwhile. Can be called once.
 
         Raises:
             ImageError: the child exceeds a limit.
         """
-        nbytes = 3 * prepared.image.width * prepared.image.height
-        # Of a child that sends too little, which no honest one does, the rest stays black.
-        prepared.image.frombytes(self._child.part(nbytes=nbytes)[1].ljust(nbytes, b"\0"))
-        return prepared
+        try:
+            image.frombytes(self._child.part(nbytes=3 * image.width * image.height)[1])
+        except ValueError:
+            raise self._child.answer_error() from None
 
     def png(self) -> bytes:
         """The picture as a PNG file. Can be called once.

@@ -329,7 +329,7 @@ class Preprocessing:
         # Multiply before dividing, so that the edges of the image are exact.
         across = [edge * image.width / resized[1] for edge in crop[::2]]
         down = [edge * image.height / resized[0] for edge in crop[1::2]]
-        box = (across[0], down[0], across[1], down[1])
+        box = across[0], down[0], across[1], down[1]
         return resized, crop, Geometry(image.width, image.height, box, height, width)
 
     def _size_before_crop(self, image: Sized, fit: Fit) -> tuple[int, int]:
@@ -366,16 +366,19 @@ class Preprocessing:
         return rows * patch_height, columns * patch_width
 
 
+def size_at(longest_side: int, image: Sized) -> tuple[int, int]:
+    """Width and height of an image at this longer side."""
+    scale = longest_side / max(image.width, image.height)
+    return max(1, round(image.width * scale)), max(1, round(image.height * scale))
+
+
 def resize_longest(image: Image.Image, geometry: Geometry, longest_side: int) -> tuple[Image.Image, Geometry]:
     """An image resized to this longer side, and its geometry resized with it."""
-    scale = longest_side / max(image.size)
-    width, height = (max(1, round(side * scale)) for side in image.size)
     # Smaller, it looks the same by a filter of a third of the width, after rows and columns are averaged.
-    small = image.resize(
-        (width, height), Image.Resampling.HAMMING if scale < 1 else Image.Resampling.LANCZOS, reducing_gap=2.0
-    )
+    resampling = Image.Resampling.HAMMING if longest_side < max(image.size) else Image.Resampling.LANCZOS
+    small = image.resize(size_at(longest_side, image), resampling, reducing_gap=2.0)
     ImageFacts.of(image).resized(small.size).keep(small)
-    return small, geometry.resized(width, height)
+    return small, geometry.resized(*small.size)
 
 
 def _most_patches(image: Sized, patch_height: int, patch_width: int, patches: int) -> tuple[int, int]:

@@ -113,7 +113,8 @@ class Handlers:
         _, upload, _ = await self._frame(state.views[index], start, chosen, report)
 
         def reduced(picture: OpenPicture, _: Report) -> bytes:
-            prepared = picture.fill(picture.model_input(start.preprocessing, 1, 1, "squash", CANVAS_SIDE))
+            prepared = picture.model_input(start.preprocessing, 1, 1, "squash", CANVAS_SIDE)
+            picture.fill(prepared.image)
             return as_webp(prepared.resized(CANVAS_SIDE).image)
 
         content = await self.service.uploaded.opened(upload, reduced, report)

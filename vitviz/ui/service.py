@@ -213,7 +213,7 @@ class AnalysisService:
             made = encoder, prepared, picture.size, cost.flops, hidden
             analysis = then(made, report)
             # The child has reduced it meanwhile.
-            picture.fill(prepared)
+            picture.fill(prepared.image)
             return made, analysis
 
         return await self.uploaded.opened(upload, model_input, report)
