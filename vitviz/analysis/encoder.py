@@ -19,8 +19,9 @@ from vitviz.errors.arguments import instance, integer, named_arguments, word
 from vitviz.errors.kinds import ConfigError, LimitError
 from vitviz.errors.messages import describe
 from vitviz.images.colours import COLOR_PROFILES, ColorProfile
+from vitviz.images.geometry import Sized
 from vitviz.images.opening import open_image
-from vitviz.images.preprocessing import FITS, Fit, PreparedImage, Preprocessing, Sized
+from vitviz.images.preprocessing import FITS, Fit, PreparedImage, Preprocessing
 from vitviz.images.sources import COLUMN, ImageSource, Row, ValueRange, checked_range, image_of, origin
 from vitviz.models.network import Encoding
 from vitviz.progress import Progress

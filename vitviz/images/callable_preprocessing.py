@@ -11,9 +11,9 @@ from PIL import Image
 
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import describe
-from vitviz.images.geometry import Geometry, as_box
+from vitviz.images.geometry import Geometry, Sized, as_box
 from vitviz.images.image_facts import ImageFacts
-from vitviz.images.preprocessing import CHANNELS, Fit, PreparedImage, Preprocessing, Sized
+from vitviz.images.preprocessing import CHANNELS, Fit, PreparedImage, Preprocessing
 from vitviz.images.resizing import to_image
 
 # The picture for which a function is called first.

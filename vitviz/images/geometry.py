@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from vitviz.errors.arguments import number_or_none
 from vitviz.errors.kinds import ConfigError
+
+
+class Sized(Protocol):
+    """Anything with a width and a height in pixels, such as an image in this or another process."""
+
+    @property
+    def width(self) -> int: ...
+    @property
+    def height(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -89,3 +98,9 @@ def as_box(value: Any) -> tuple[float, float, float, float] | None:
         return None
     left, top, right, bottom = map(number_or_none, items)
     return None if left is None or top is None or right is None or bottom is None else (left, top, right, bottom)
+
+
+def size_at(longest_side: int, image: Sized) -> tuple[int, int]:
+    """Width and height of an image at this longer side."""
+    scale = longest_side / max(image.width, image.height)
+    return max(1, round(image.width * scale)), max(1, round(image.height * scale))

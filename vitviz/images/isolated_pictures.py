@@ -20,10 +20,10 @@ from vitviz.images.colours import ColorProfile
 from vitviz.images.decoding import heif_formats
 from vitviz.images.encoded import encoded
 from vitviz.images.file_kinds import FORMATS, HAS_AVIF, HEIC, MAX_PIXELS, kind_of, start_of
-from vitviz.images.geometry import Geometry
+from vitviz.images.geometry import Geometry, size_at
 from vitviz.images.image_facts import ImageFacts
 from vitviz.images.opening import UnopenedImage, open_image, opened_file
-from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing, size_at
+from vitviz.images.preprocessing import Fit, PreparedImage, Preprocessing
 from vitviz.images.sources import ValueRange
 from vitviz.system.strangers import CHILD_SECONDS, PICTURE_BYTES, PICTURE_SECONDS, PIXELS_A_SECOND, SHORT_SECONDS
 from vitviz.worker import Child, Limits, Worker

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import choices, describe
 from vitviz.images.colours import COLOR_PROFILES, ColorProfile
 from vitviz.images.file_kinds import MAX_PIXELS
-from vitviz.images.geometry import Geometry
+from vitviz.images.geometry import Geometry, Sized, size_at
 from vitviz.images.image_facts import ImageFacts
 from vitviz.images.resizing import BACKENDS, INTERPOLATIONS, reduce_detail, resize_and_crop, to_image
 
@@ -37,15 +37,6 @@ def why_not_channels(count: int) -> str | None:
     return (
         f"pictures of {count} channels; so far, vitviz prepares pictures of 3, red, green and blue, or of 1, grey, only"
     )
-
-
-class Sized(Protocol):
-    """Anything with a width and a height in pixels, such as an image in this or another process."""
-
-    @property
-    def width(self) -> int: ...
-    @property
-    def height(self) -> int: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -364,12 +355,6 @@ class Preprocessing:
         rows = min(patches, max(1, round(image.height * scale / patch_height)))
         columns = min(patches, max(1, round(image.width * scale / patch_width)))
         return rows * patch_height, columns * patch_width
-
-
-def size_at(longest_side: int, image: Sized) -> tuple[int, int]:
-    """Width and height of an image at this longer side."""
-    scale = longest_side / max(image.width, image.height)
-    return max(1, round(image.width * scale)), max(1, round(image.height * scale))
 
 
 def resize_longest(image: Image.Image, geometry: Geometry, longest_side: int) -> tuple[Image.Image, Geometry]:
