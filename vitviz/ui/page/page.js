@@ -44,7 +44,8 @@ export const [requests, films] = ["runs", "films"].map((lane) => new RequestQueu
 export const activePane = () => panes[page.active], activeView = () => store.state.views[page.active];
 
 /** What the map of a target is about, or would be: a class by its number, another target, or nothing for the first guess. */
-export const activeTarget = () => activeView().parameters.target ?? store.questions[page.active].target ?? null;
+export const activeTarget = (index = page.active) =>
+  store.state.views[index].parameters.target ?? store.questions[index].target ?? null;
 
 // What is alike in one picture alone, in a saved page, has one view.
 export const isDouble = () => isPaired(store.state.layout) && store.state.views.length > 1;

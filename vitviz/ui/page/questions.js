@@ -84,8 +84,10 @@ export class Questions {
    * @param {Model} model
    */
   show(view, facts, model) {
-    const chosen = questionOf(), offered = offeredMethods(facts, model), best = facts.predictions[0]?.index;
-    const target = activeTarget(), isUnasked = !model.labels.length && target === null;
+    const chosen = questionOf(), offered = offeredMethods(facts, model),
+      // From what is alike, the other questions lead back to the first picture.
+      best = ((isAlike() && panes[0].facts) || facts).predictions[0]?.index;
+    const target = activeTarget(isAlike() ? 0 : page.active), isUnasked = !model.labels.length && target === null;
     if (root.dataset.question !== chosen && chosen === "target" && isUnasked) find("options").open = true;
     const about = typeof target === "number" ? target : best;
     const isOfClass = about !== undefined && (target === null || typeof target === "number");
