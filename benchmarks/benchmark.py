@@ -13,6 +13,7 @@ import torch
 
 import vitviz
 from benchmarks.networks import Shape, own_network_of, timm_model
+from vitviz import Model
 
 Run = Callable[[], object]
 """Performs the measured operation once and returns its result."""
@@ -90,18 +91,15 @@ class Models:
         return timm_model(self.case.shape)
 
     @cached_property
-    def vitviz(self) -> vitviz.Model:
+    def vitviz(self) -> Model:
         return self.open("own")
 
-    def open(self, engine: str, precision: str = "float32") -> vitviz.Model:
+    def open(self, engine: str, precision: str = "float32") -> Model:
         """A new model of vitviz, with timm's weights or as timm's module itself."""
         options: dict[str, Any] = {"normalisation": "imagenet", "labels": self.case.shape.labels}
         if engine == "module":
             return vitviz.load(self.timm, **options)
-        model = own_network_of(self.timm, self.case.shape, **options)
-        if precision != "float32":
-            model.network.set_precision(precision)
-        return model
+        return own_network_of(self.timm, self.case.shape, precision=precision, **options)
 
 
 Make = Callable[[Models], Run | None]

@@ -229,7 +229,7 @@ def read(formula: str, model: vitviz.LanguageModel) -> list[dict[str, tuple[floa
     answer, found = vitviz.ask(picture, "", model), []
     cells = inside(answer.attention(answer.tokens[0], 0).shape, picture.size, glyphs)
     hidden = [[tuple(cell) for cell in each.nonzero().tolist()] for each in cells]
-    heads = [(layer, head) for layer, each in enumerate(answer.layers) for head in range(each.heads)]
+    heads = [(layer, head) for layer, each in enumerate(answer.layers) for head in range(len(each.weights(0)))]
     for step, number in aligned(answer, glyphs).items():
         token = answer.tokens[step]
         every = {f"layer {layer}, head {head}": answer.attention(token, layer, head).values for layer, head in heads}
