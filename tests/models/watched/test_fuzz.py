@@ -20,7 +20,6 @@ Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float, torch.Tensor | None], torch.Tensor]
 CLASSES, PATCH, DIM = 3, 4, 8
 SEEDS, LONG_SEEDS = 200, 2000
-TOLERANCE = 1e-5
 
 
 def scores(q: torch.Tensor, k: torch.Tensor, scale: float, bias: torch.Tensor | None) -> torch.Tensor:
@@ -219,7 +218,7 @@ def opened(seed: int) -> tuple[vitviz.Model, Network, dict[str, Any]]:
 
 
 def check(seed: int) -> None:
-    """Weights, logits and relevance of a random network."""
+    """Weights, logits and relevance of a random network, beyond what single precision itself loses on a processor."""
     model, module, options = opened(seed)
     pixels = torch.randn(1, 3, options["rows"] * PATCH, options["columns"] * PATCH)
     encoding = model.network.encode(pixels)
@@ -227,20 +226,22 @@ def check(seed: int) -> None:
     torch.testing.assert_close(together.logits[-1:], encoding.logits, atol=1e-3, rtol=1e-3)
     reference = network_of(options | {"is reference": True}, seed).double().requires_grad_(True)
     logits = reference(pixels.double())
+    single = network_of(options | {"is reference": True}, seed)
+    single(pixels)
     trace, extra = encoding.traces[0], options["extra"]
-    order = torch.arange(options["count"])
-    order = order.roll(extra) if options["extra behind"] else order
+    order = torch.arange(options["count"]).roll(extra * options["extra behind"])
     torch.testing.assert_close(encoding.logits.double(), logits.detach(), atol=1e-3, rtol=1e-3)
     assert torch.equal(encoding.logits, module(pixels))
     assert (trace.layers, trace.heads) == (options["depth"], options["heads"])
     # The last layer's tokens are in place before the output is read, so that gradients are of its weights alone.
     logits[0, 1].backward()
     relevance = torch.eye(options["count"], dtype=torch.float64)
-    for layer, block in enumerate(reference.blocks):
+    for layer, (block, rounded) in enumerate(zip(reference.blocks, single.blocks, strict=True)):
+        lost = float((rounded.weights - block.weights.detach()).abs().max())
         weights = block.weights[0].detach()[:, order][:, :, order]
         for each in (trace, together.traces[-1]):
             difference = float((each.weights(layer).double() - weights).abs().max())
-            assert difference <= TOLERANCE, f"layer {layer}: weights differ by {difference:.2g}: {options}"
+            assert difference <= 1e-5 + lost, f"layer {layer}: weights differ by {difference:.2g}: {options}"
         gradient = block.weights.grad[0][:, order][:, :, order]
         relevance = relevance + (weights * gradient).clamp(min=0).mean(0) @ relevance
     if options["block"] == "in place":
@@ -248,8 +249,7 @@ def check(seed: int) -> None:
     inputs = AttributionInput(model.network, pixels, class_target(1, CLASSES))
     found = METHODS["relevance"].compute(inputs.gradients, query=(1, 1)).values.flatten().double()
     expected = relevance[extra + options["columns"] + 1, extra:]
-    scale = max(float(expected.max()), 1e-12)
-    assert float((found - expected).abs().max()) <= 1e-3 * scale, f"relevance: {options}"
+    assert float((found - expected).abs().max()) <= 1e-3 * max(float(expected.max()), 1e-12), f"relevance: {options}"
 
 
 @pytest.mark.slow
