@@ -10,28 +10,9 @@ import torch
 from torch import nn
 
 import vitviz
-from tests.support.modules import DEPTH, HEADS, SIZE, MeanViT, OwnViT, load_own, picture, state_of
+from tests.support.modules import DEPTH, SIZE, MeanViT, OwnViT, load_own, picture, state_of
 from tests.support.refusals import check_refusals
 from vitviz import ConfigError, ImageError
-
-# Modules that are refused.
-
-
-class TalkingHeads(OwnViT):
-    """Mixes the weights of heads after the softmax."""
-
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        tokens = self.tokens(pixels)
-        weights = (tokens @ tokens.mT)[:, None].expand(-1, HEADS, -1, -1).softmax(-1)
-        mixed_weights = torch.einsum("bhij,gh->bgij", weights, torch.ones(HEADS, HEADS))
-        return self.classifier((mixed_weights @ tokens[:, None]).sum((1, 2)))
-
-
-class DropsPatches(OwnViT):
-    """Drops patches."""
-
-    def tokens(self, pixels: torch.Tensor) -> torch.Tensor:
-        return super().tokens(pixels)[:, :20]
 
 
 class RandomFlip(OwnViT):
@@ -49,6 +30,11 @@ class Random(OwnViT):
 class Blind(OwnViT):
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         return self.classifier(self.tokens(pixels).mean(1))
+
+
+class Leaving(OwnViT):
+    def read(self, tokens: torch.Tensor) -> torch.Tensor:
+        return super().read(torch.from_numpy(tokens.numpy(force=True)))
 
 
 class Failing(OwnViT):
@@ -69,11 +55,10 @@ class RelativeValues(OwnViT):
 RANDOM = r"its pass on an image differs by \S+ when it is run again: expected a module that draws no random numbers"
 REFUSALS = {
     RelativeValues: "RelativeValues: layer 0: its attention weights make another product .*",
-    TalkingHeads: "TalkingHeads: layer 0: the weights of a softmax among 25 tokens do not sum to 1 for each query .*",
-    DropsPatches: "DropsPatches: attention among 20 tokens: fewer than the 24 patches of the picture; .*",
     RandomFlip: rf"RandomFlip: {RANDOM}",
     Random: rf"Random: {RANDOM}",
     Blind: "Blind: no attention was seen: .*",
+    Leaving: r"Leaving: its output is no result of operations on the picture .* none through numpy\(\), .*",
 }
 
 

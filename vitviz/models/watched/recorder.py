@@ -149,10 +149,13 @@ def record(run: Run, pixels: torch.Tensor, observe: Observer | None = None) -> t
     """
     with recording(pixels, observe) as recorder:
         output = run(pixels)
-    source = recorder.source(output)
-    if source is None:
-        raise ConfigError("its output is no result of operations on the picture that torch reports")
-    return Program(recorder.steps, recorder.constants, source, list(range(1, len(recorder.steps)))), output
+    source, order = recorder.source(output), list(range(1, len(recorder.steps)))
+    if source is None or not (program := Program(recorder.steps, recorder.constants, source, order)).live:
+        raise ConfigError(
+            "its output is no result of operations on the picture that torch reports: expected tensors all the way, "
+            "none through numpy(), tolist() or another thread"
+        )
+    return program, output
 
 
 def follow(run: Run, pixels: torch.Tensor, program: Program, hooks: Mapping[int, Hook]) -> torch.Tensor:
