@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 import vitviz
 from tests.support.modules import DEPTH, HEADS, SIZE, Layer, OwnViT, load_own, picture
@@ -133,9 +134,16 @@ class Cut(OwnViT):
         return super().forward(pixels.detach()) + 0 * pixels.mean()
 
 
-def test_a_gradient_of_zero_beside_an_effect_of_pixels_is_refused() -> None:
-    with pytest.raises(MethodError, match="computes without gradients"):
-        map_of(vitviz.analyze(picture(), load_own(Cut())), "integrated_gradients")
+class Checkpointed(OwnViT):
+    def encode(self, pixels: torch.Tensor) -> torch.Tensor:
+        return checkpoint(super().encode, pixels, use_reentrant=True)
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs")
+@pytest.mark.parametrize(("kind", "message"), [(Cut, "without gradients"), (Checkpointed, "use_reentrant=True")])
+def test_gradients_that_are_not_the_effect_of_pixels_are_refused(kind: type[OwnViT], message: str) -> None:
+    with pytest.raises(MethodError, match=message):
+        map_of(vitviz.analyze(picture(), load_own(kind())), "integrated_gradients")
 
 
 @every_method

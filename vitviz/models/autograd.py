@@ -22,6 +22,7 @@ MEANINGS = {
     "modified by an inplace operation": ("the module overwrites in place what its gradients need: its score has none"),
     "does not require grad": NO_GRADIENTS,
     "appears to not have been used": NO_GRADIENTS,
+    "use_reentrant": "gradients of pixels do not pass torch.utils.checkpoint with use_reentrant=True; expected False",
 }
 
 
