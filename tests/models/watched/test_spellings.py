@@ -155,6 +155,10 @@ REFUSED: dict[str, tuple[Attend, str]] = {
         lambda q, k, v: scores(q, k).softmax(-1) @ v - 0.5 * (scores(k, q).softmax(-1) @ v),
         "the calls of attention 0 and 1 do not follow one another: .*",
     ),
+    "distances": (
+        lambda q, k, v: (q[:, :, :, None] - k[:, :, None]).abs().sum(-1).neg().softmax(-1) @ v,
+        "attention among 25 tokens: .* one to one; some scores are no product of queries and keys .*",
+    ),
 }
 
 

@@ -162,7 +162,11 @@ def _verify_calls(replay: Replay, pixels: torch.Tensor, grid: tuple[int, int], e
     extras = [extra, 0]
     layers = [number for number, shape in shapes.items() if shape.queries > 1]
     kinds = several(list(dict.fromkeys(shape.tokens for shape in shapes.values())), 6)
-    reason = f"attention among {kinds}: in no layer do they match the {grid[0]}×{grid[1]} patches one to one"
+    reason = (
+        f"attention among {kinds}: in no layer do they match the {grid[0]}×{grid[1]} patches one to one"
+        + "; some scores are no product of queries and keys of their own heads, but such as distances"
+        * any(part.scores is None and not part.is_fused for number in layers for part in replay.calls[number])
+    )
     if is_one_grid(replay.shapes) and layers:
         first = shapes[layers[0]]
         if first.keys > first.queries >= count:
