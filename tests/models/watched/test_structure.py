@@ -110,7 +110,7 @@ class Branches(nn.Module):
         contexts = [branch.attend(branch.norm(tokens)).transpose(1, 2).flatten(2) for branch in self.branches]
         outputs = [branch.projection(each) for branch, each in zip(self.branches, contexts, strict=True)]
         if self.way == "stack":
-            return tokens + torch.stack(outputs).sum(0)
+            return tokens + torch.stack([each * self.branches[0].norm.weight for each in outputs]).sum(0)
         if self.way == "sum":
             return tokens + sum(outputs)
         if self.way == "in turn":

@@ -220,10 +220,11 @@ def _are_joined(program: Program, parts: Sequence[int]) -> bool:
         found = frozenset[int]().union(*(sources[read] for read in step.reads if read in sources))
         if not found or number in sources:
             continue
-        if step.name in JOINS:
-            if len(found) == len(parts):
-                return True
-        elif step.name not in PASSES:
+        if step.name in JOINS and len(found) == len(parts):
+            return True
+        # A number for each feature, as of a layer scale, leaves a projection linear.
+        is_scale = step.name in ("mul", "mul_") and type(step.args[1]) is Constant
+        if step.name not in (*JOINS, *PASSES) and not is_scale:
             return False
         sources[number] = found
     return False
