@@ -16,8 +16,6 @@ from vitviz.attention import softmax
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.progress import Progress
 
-# Positions and other sizes.
-
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_a_trace_stores_what_its_network_computed_and_answers_at_least_in_single_precision(

@@ -12,7 +12,7 @@ from PIL import Image
 
 import vitviz
 from tests.support.comparison import closeness
-from tests.support.modules import CLASSES, WAYS, Layer, OwnViT, load_own, maps_of
+from tests.support.modules import CLASSES, WAYS, WIDTH, Layer, OwnViT, load_own, maps_of
 from tests.support.refusals import check_refusals
 from vitviz.errors.kinds import MethodError, VitvizError
 from vitviz.evaluation.probes.lens import logit_lens
@@ -131,6 +131,14 @@ def test_legrad_is_that_of_the_plain_formula(make: Any, registers: int, start_la
     close(found / expected.max(), expected / expected.max())
     assert [parameter.requires_grad for parameter in module.parameters()] == before
     assert all(parameter.grad is None for parameter in module.parameters())
+
+
+def test_grad_cam_is_of_the_tokens_that_an_adapter_and_the_map_beside_it_read() -> None:
+    module, down, up = OwnViT(), torch.ones(WIDTH, 2), torch.zeros(2, WIDTH)
+    expected = analysed(module).map("grad_cam", target=TARGET, layer=1).values
+    for layer in module.layers:
+        layer.value.register_forward_hook(lambda _, tokens, values: values + tokens[0] @ down @ up)  # type: ignore[union-attr]
+    torch.testing.assert_close(analysed(module).map("grad_cam", target=TARGET, layer=1).values, expected)
 
 
 def test_a_module_that_overwrites_its_tokens_has_no_gradients() -> None:

@@ -147,9 +147,6 @@ def test_a_module_stays_as_it_was(variant: dict[str, Any], frozen: bool) -> None
     assert torch.equal(module(pixels), expected)
 
 
-# What watched modules support.
-
-
 def test_switching_off_what_a_module_reads_otherwise_is_refused() -> None:
     analysis = vitviz.analyze(picture(), load_own(MeanViT()))
     assert analysis.switched_off([(0, 0)]).shape == (5,)

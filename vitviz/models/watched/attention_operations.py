@@ -51,7 +51,6 @@ class Attention:
         leading: leading dimensions of the weights before queries and keys, from pictures to heads.
         is_swapped: whether the heads come before windows, as in Hiera.
         shared: number of heads that share their keys and values, and whose queries stand in one matrix.
-        tokens: reference to the input of the projection to queries, keys or values; None if there is none.
     """
 
     step: int
@@ -63,7 +62,6 @@ class Attention:
     leading: tuple[int, ...] = ()
     is_swapped: bool = False
     shared: int = 1
-    tokens: Result | None = None
 
     def values_of(self, steps: Sequence[Step]) -> Any:
         """The reference to its values."""

@@ -70,8 +70,8 @@ class AttentionFinder:
     """The softmax from whose result a step took elements, by number of the step."""
     operands: Operands = field(default_factory=dict)
     """Of products since the last attention that may be scores."""
-    _linear: tuple[Result, int] = (Result(PICTURE), 0)
-    """The input of the last linear map, and its number of tokens."""
+    _rows: int = 0
+    """The number of tokens of the last linear map."""
 
     def __call__(self, number: int, step: Step, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
         self.steps.append(step)
@@ -79,7 +79,7 @@ class AttentionFinder:
             self._live.add(number)
         name = step.name
         if name in FUSED:
-            self._add(Attention(number, True, leading=tuple(args[0].shape[:-2])), args[1].shape[-2])
+            self._add(Attention(number, True, leading=tuple(args[0].shape[:-2])))
             return
         if name in LINEAR:
             self._note_linear(step, result)
@@ -96,7 +96,7 @@ class AttentionFinder:
         # Positions may be linear maps of a table, which tell nothing of the tokens.
         is_live = isinstance(first, Result) and (not self.has_picture or first.step in self._live)
         if is_live and self._is_constant(second) and isinstance(result, torch.Tensor):
-            self._linear = (origin(self.steps, first, COPIES), math.prod(result.shape[:-1]))
+            self._rows = math.prod(result.shape[:-1])
 
     def _is_constant(self, reference: Any) -> bool:
         return isinstance(origin(self.steps, reference), Constant)
@@ -104,10 +104,9 @@ class AttentionFinder:
     def _follow(self, number: int, step: Step) -> None:
         """What is taken from weights is weights; the operation may change them, or only look at them."""
         operands = step.args if step.name in ARITHMETIC else step.args[:1]
-        read = [each.step for each in operands if isinstance(each, Result)]
-        source = next((self._weights[each] for each in read if each in self._weights), None)
-        if source is not None:
-            self._weights[number] = source
+        read = [each.step for each in operands if isinstance(each, Result) and each.step in self._weights]
+        if read:
+            self._weights[number] = self._weights[read[0]]
 
     def _product(self, number: int, step: Step, args: Sequence[Any], result: torch.Tensor) -> None:
         references, (first, second) = operands_of(step, step.args), operands_of(step, args)
@@ -139,11 +138,11 @@ class AttentionFinder:
         # Of einsum: "batch head query dim" and "batch key dim" are multiplied as "batch (head query) dim".
         shared = max(1, math.prod(shape[:-2]) // weights.shape[:-2].numel()) if is_same else 1
         leading, is_swapped = self._leading(shape[:-2], weights.shape[:-2].numel() * shared, weights.shape[-1])
-        self._add(replace(found, leading=leading, is_swapped=is_swapped, shared=shared), weights.shape[-1])
+        self._add(replace(found, leading=leading, is_swapped=is_swapped, shared=shared))
 
     def _leading(self, leading: tuple[int, ...], lead: int, keys: int) -> tuple[tuple[int, ...], bool]:
         """The leading dimensions of weights as their softmax has them, and whether the heads come before windows."""
-        windows, rest = divmod(self._linear[1], keys)
+        windows, rest = divmod(self._rows, keys)
         fits = windows > 0 and not rest and lead % windows == 0
         # Heads may be in groups, of which each has keys of its own.
         if math.prod(leading) != lead or len(leading) < 2 or windows in accumulate(leading[:-2], mul):
@@ -180,9 +179,8 @@ class AttentionFinder:
             rest = (rest | (reads & self._live if self.has_picture else reads)) - visited
         return None
 
-    def _add(self, attention: Attention, keys: int) -> None:
-        reference, rows = self._linear
-        self.found.append(replace(attention, tokens=reference if rows and rows % keys == 0 else None))
+    def _add(self, attention: Attention) -> None:
+        self.found.append(attention)
         self.operands = {}
 
 

@@ -83,8 +83,10 @@ def primary_output(result: Any) -> torch.Tensor:
                 return value
     elif isinstance(result, tuple | list) and result and isinstance(result[0], torch.Tensor):
         return result[0]
-    expected = "expected a tensor, or forward=… that makes one: (module, pixels) to 'batch class'"
-    raise ConfigError(f"the module returns {describe(result)}; {expected}")
+    raise ConfigError(
+        f"the module returns {describe(result)}; expected a tensor, or forward=… that makes one: (module, pixels) to "
+        "'batch class'"
+    )
 
 
 def is_vector(output: torch.Tensor) -> bool:

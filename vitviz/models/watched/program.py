@@ -172,10 +172,14 @@ class Program:
         """The steps through which everything passes that the output reads of the picture, in order."""
         live, reach = self.live, -1
         users = {read: number for number in live for read in self.steps[number].reads}
-        hidden = set[int]().union(*(self.steps[number].hidden for number in live))
-        references = (each for number in live for each in _references(self.steps[number]))
         # More than one result is no one tensor.
-        hidden |= {each.step for each in references if isinstance(each, Result) and each.item > 0}
+        several = {
+            each.step
+            for number in live
+            for each in _references(self.steps[number])
+            if isinstance(each, Result) and each.item > 0
+        }
+        hidden = several.union(*(self.steps[number].hidden for number in live))
         for number in live:
             if reach <= number and number not in hidden:
                 yield number

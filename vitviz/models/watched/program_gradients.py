@@ -99,7 +99,7 @@ def watched_features(
     """
     verified = network.verified(pixels)
     layout = network.config.layout(*pixels.shape[-2:])
-    reference = verified.replay.calls[verified.calls[layer]][0].tokens
+    reference = verified.replay.tokens_of(verified.calls[layer])
     if reference is None:
         raise MethodError(f"{network.name}: layer {layer}: no linear projection to queries, keys and values was found")
     found: list[torch.Tensor] = []
@@ -112,9 +112,9 @@ def watched_features(
     with network.running(pixels, has_gradients=True) as inputs, arriving_gradients(network):
         output = replayed(network, verified, inputs, target.reads, hooks={reference.step: hook})
         gradient = score_gradients(verified, target.score_below_maximum(output[0]), found, [reference.step])[0]
-    places = verified.places[layer]
     features, gradient = (
-        places.sort_tokens(precise(tensor.detach().reshape(-1, tensor.shape[-1]))) for tensor in (found[0], gradient)
+        verified.places[layer].sort_tokens(precise(tensor.detach().reshape(-1, tensor.shape[-1])))
+        for tensor in (found[0], gradient)
     )
     return features, gradient, layout
 

@@ -126,8 +126,7 @@ def joint_bias(biases: list[torch.Tensor | None]) -> torch.Tensor | None:
         return None
     if all(bias is not None and bias.shape == first.shape and torch.equal(bias, first) for bias in biases):
         return first[None].clone()
-    heads = max(len(bias) for bias in biases if bias is not None)
-    shape = (heads, *first.shape[1:])
+    shape = (max(len(bias) for bias in biases if bias is not None), *first.shape[1:])
     return torch.stack([(first.new_zeros(1, 1, 1) if bias is None else bias).expand(shape) for bias in biases])
 
 

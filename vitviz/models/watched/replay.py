@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -9,10 +10,18 @@ import torch
 
 from vitviz.attention.precision import precise
 from vitviz.errors.kinds import ConfigError
-from vitviz.models.watched.attention_operations import PRODUCTS, Attention, check_kernel, operands_of, origin
+from vitviz.models.watched.attention_operations import (
+    COPIES,
+    LINEAR,
+    PRODUCTS,
+    Attention,
+    check_kernel,
+    operands_of,
+    origin,
+)
 from vitviz.models.watched.calls import AttentionCall
 from vitviz.models.watched.finder import AttentionFinder, joined
-from vitviz.models.watched.program import PICTURE, Hook, Program, Result, Step
+from vitviz.models.watched.program import PICTURE, Constant, Hook, Program, Result, Step
 from vitviz.models.watched.reader import call_hooks
 from vitviz.models.watched.recorder import Run, follow, record
 from vitviz.models.watched.structure import CallShape
@@ -188,6 +197,27 @@ class Replay:
     def last_step(self, call: int) -> int:
         """Number of the last step of a call."""
         return max(self.steps_of(call))
+
+    def tokens_of(self, call: int) -> Result | None:
+        """The tokens that all linear maps to a call's queries, keys and values read; else the last of these; or None.
+
+        An adapter, such as LoRA, reads them by maps of its own.
+        """
+        steps, shape = self.program.steps, self.shapes[call]
+        program = replace(self.program, output=Result(self.calls[call][0].step))
+        maps = (steps[number] for number in program.live if steps[number].name in LINEAR)
+        pairs = [
+            [origin(steps, each.args[place], COPIES) for place in PRODUCTS.get(each.name, (0, 1))] for each in maps
+        ]
+        inputs = [
+            tokens
+            for tokens, weights in pairs
+            if isinstance(tokens, Result)
+            and isinstance(origin(steps, weights), Constant)
+            and math.prod((steps[tokens.step].shape or ())[:-1]) == shape.windows * shape.queries
+        ]
+        shared = set(program.cuts()).difference(range(self.last_step(call - 1) if call else PICTURE))
+        return next(reversed([each for each in inputs if each.step in shared] or inputs), None)
 
     @property
     def output_step(self) -> Step:

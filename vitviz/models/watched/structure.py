@@ -26,9 +26,8 @@ class CallShape:
     @property
     def tokens(self) -> str:
         """The numbers of queries, keys and windows in words."""
-        count = f"{self.queries} tokens"
-        if self.queries != self.keys:
-            count = f"{self.queries} {'query' if self.queries == 1 else 'queries'} to {self.keys} keys"
+        pairs = f"{self.queries} {'query' if self.queries == 1 else 'queries'} to {self.keys} keys"
+        count = f"{self.queries} tokens" if self.queries == self.keys else pairs
         return count if self.windows == 1 else f"{self.windows} windows of {count}"
 
     def pools(self, tokens: int, patches: int) -> bool:
