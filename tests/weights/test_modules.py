@@ -190,21 +190,22 @@ def test_channels_that_no_convolution_states_are_stated_or_found(channels: int, 
         torch.testing.assert_close(analysis.logits, module(analysis.prepared.pixels)[0], rtol=0, atol=1e-6)
 
 
-# Patches that overlap.
-
-
-class OverlappingViT(OwnViT):
-    """Patches of 4 pixels every 3."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding.stride = (3, 3)
+# Patches.
 
 
 @pytest.mark.parametrize("patch_size", [None, 4])
 def test_patches_that_overlap_are_refused_by_name(patch_size: int | None) -> None:
+    module = OwnViT()
+    module.embedding.stride = (3, 3)
     with pytest.raises(VitvizError, match="its patches overlap, 4×4 pixels with a stride of 3×3"):
-        load_own(OverlappingViT(), patch_size=patch_size)
+        load_own(module, patch_size=patch_size)
+
+
+def test_oblong_patches_of_a_convolution_are_found_where_squares_would_be_as_many() -> None:
+    module = OwnViT()
+    module.embedding = nn.Conv2d(3, 32, (8, 2), (8, 2)).eval()
+    config = load_own(module).network.config
+    assert (config.patch_height, config.patch_width) == (8, 2)
 
 
 # Models of pictures and texts.

@@ -56,8 +56,8 @@ def find_image_size(module: nn.Module) -> Size | None:
 def find_patch_size(module: nn.Module, size: Size, tokens: int, extra: int) -> Size | None:
     """Height and width of a patch; None if nothing tells.
 
-    The grid of its tokens comes first, since a stem may merge patches; then what the module states, or its only
-    convolution on pixels whose stride equals its kernel; then a grid of a few tokens less.
+    What the module states, or its only convolution on pixels whose stride equals its kernel, comes first if there are
+    as many tokens. Else a stem may merge patches: the grid of its tokens, what it states, a grid of a few tokens less.
 
     Args:
         module: that attends among one grid of patches.
@@ -67,7 +67,9 @@ def find_patch_size(module: nn.Module, size: Size, tokens: int, extra: int) -> S
     """
     grids = [grid_of(tokens - others, size) for others in (extra, *range(min(tokens, MAX_EXTRA + 1)))]
     measured = [None if grid is None else (size[0] // grid[0], size[1] // grid[1]) for grid in grids]
-    return next(filter(None, (measured[0], find_stated_patch(module), *measured)), None)
+    stated = find_stated_patch(module)
+    fits = stated is not None and (size[0] // stated[0]) * (size[1] // stated[1]) == tokens - extra
+    return next(filter(None, (stated if fits else None, measured[0], stated, *measured)), None)
 
 
 def likely_sizes(module: nn.Module) -> list[Size]:
@@ -122,8 +124,10 @@ def describe_overlap(module: nn.Module) -> str:
     kernel, stride = convolutions[0].kernel_size, convolutions[0].stride
     if not any(1 < step < side for side, step in zip(kernel, stride, strict=True)):
         return ""
-    every = f"{kernel[0]}×{kernel[1]} pixels with a stride of {stride[0]}×{stride[1]}"
-    return f"; its patches overlap, {every}, and vitviz shows only patches that lie side by side"
+    return (
+        f"; its patches overlap, {kernel[0]}×{kernel[1]} pixels with a stride of {stride[0]}×{stride[1]}, and vitviz "
+        "shows only patches that lie side by side"
+    )
 
 
 def find_prefix(module: nn.Module) -> tuple[str, ...] | None:
