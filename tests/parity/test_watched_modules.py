@@ -203,9 +203,6 @@ def test_torchvision_needs_its_transforms_and_then_has_its_own_outputs() -> None
     close(model.network.encode(pixels).logits, module(pixels), "logits")
 
 
-# Windows, where Liu et al. 2021 have them.
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -262,8 +259,6 @@ def softmaxes(module: torch.nn.Module, pixels: torch.Tensor) -> list[torch.Tenso
         module(pixels)
     return seen.found
 
-
-# Towers that take patches of their processor's making.
 
 PACKED = {
     "Qwen2VisionTransformerPretrainedModel": ("Qwen2VLVisionConfig", {"embed_dim": 32, "hidden_size": 32}),

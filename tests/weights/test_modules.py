@@ -158,9 +158,6 @@ def test_tokens_of_several_kinds_need_names_in_a_package_that_nobody_knows() -> 
     assert load_own(OwnViT(), prefix=None).network.config.prefix == ("cls",)
 
 
-# Channels that no convolution states, or one on tokens does not.
-
-
 class LinearPatches(nn.Module):
     """A network whose patches are cut by reshaping and embedded by a matrix."""
 
@@ -206,9 +203,6 @@ def test_oblong_patches_of_a_convolution_are_found_where_squares_would_be_as_man
     module.embedding = nn.Conv2d(3, 32, (8, 2), (8, 2)).eval()
     config = load_own(module).network.config
     assert (config.patch_height, config.patch_width) == (8, 2)
-
-
-# Models of pictures and texts.
 
 
 class Captioner(nn.Module):

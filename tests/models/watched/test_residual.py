@@ -141,6 +141,15 @@ def test_grad_cam_is_of_the_tokens_that_an_adapter_and_the_map_beside_it_read() 
     torch.testing.assert_close(analysed(module).map("grad_cam", target=TARGET, layer=1).values, expected)
 
 
+def test_grad_cam_of_values_that_a_convolution_makes_is_refused() -> None:
+    module = OwnViT()
+    for layer in module.layers:
+        weight = layer.value.weight[..., None]  # type: ignore[union-attr]
+        layer.value.forward = lambda tokens, weight=weight: F.conv1d(tokens.mT, weight).mT  # type: ignore[union-attr]
+    with pytest.raises(MethodError, match="no linear projection to queries, keys and values was found"):
+        analysed(module).map("grad_cam", target=TARGET)
+
+
 def test_a_module_that_overwrites_its_tokens_has_no_gradients() -> None:
     for method in ("legrad", "relevance"):
         with pytest.raises(MethodError, match="overwrites in place what its gradients need"):

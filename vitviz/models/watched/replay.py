@@ -205,9 +205,14 @@ class Replay:
         """
         steps, shape = self.program.steps, self.shapes[call]
         program = replace(self.program, output=Result(self.calls[call][0].step))
-        maps = (steps[number] for number in program.live if steps[number].name in LINEAR)
+        maps = [steps[number] for number in program.live if steps[number].name in (*LINEAR, "convolution")]
+        # A convolution that is not of each feature alone is no linear map of tokens.
+        if maps and maps[-1].name == "convolution" and maps[-1].args[-1] == 1:
+            return None
         pairs = [
-            [origin(steps, each.args[place], COPIES) for place in PRODUCTS.get(each.name, (0, 1))] for each in maps
+            [origin(steps, each.args[place], COPIES) for place in PRODUCTS.get(each.name, (0, 1))]
+            for each in maps
+            if each.name in LINEAR
         ]
         inputs = [
             tokens

@@ -128,8 +128,10 @@ class VerifiedModule:
             for step in self.replay.unknown[:3]
         ]
         if self.mixed_from is not None:
-            mixing = "other operations mix tokens: convolutions, means, or an attention that cannot be observed"
-            unseen.append(f"before call {self.mixed_from}, {mixing}")
+            unseen.append(
+                f"before call {self.mixed_from}, other operations mix tokens: convolutions, means, or an attention "
+                "that cannot be observed"
+            )
         return [*found, *([f"not shown: {'; '.join(unseen)}"] if unseen else ()), *self.remarks]
 
 

@@ -352,8 +352,10 @@ class WatchedNetwork:
         if is_padded:
             verified = verified.padded()
         elif verified.is_padded and self._verified:
-            size = f"{pixels.shape[-1]}×{pixels.shape[-2]} pixels"
-            raise ImageError(f"{name}: windows reach beyond an image of {size}, and not at its own size")
+            raise ImageError(
+                f"{name}: windows reach beyond an image of {pixels.shape[-1]}×{pixels.shape[-2]} pixels, and not at "
+                "its own size"
+            )
         elif not verified.is_padded and verified.extra != len(prefix):
             before = int(verified.places[0].index[-1]) + 1 - layout.patch_count
             raise ConfigError(
