@@ -105,18 +105,12 @@ def test_the_examples_have_some_that_it_knows(bundled: Model) -> None:
     assert analyze(resources("assets") / "chelsea.jpg", bundled).predictions(1)[0].probability > 0.5
 
 
-# The folders of what is bundled.
-
-
 def test_an_installed_package_is_asked_before_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = importlib.import_module("vitviz.weights.bundled")
     monkeypatch.setattr(module, "__file__", str(tmp_path / "vitviz" / "weights" / "bundled.py"))
     assert resources("assets") == tmp_path / "assets"
     (tmp_path / "vitviz" / "assets").mkdir(parents=True)
     assert resources("assets") == tmp_path / "vitviz" / "assets"
-
-
-# A model whose parts contradict each other.
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,6 @@ def taken_apart(path: Path) -> tuple[dict[str, Any], bytes]:
     return json.loads(content[8 : 8 + length]), content[8 + length :]
 
 
-# Headers that do not describe a model.
-
 Change = Callable[[dict[str, str]], object]
 MISSING = object()
 
@@ -91,9 +89,6 @@ def test_a_header_that_describes_no_model_is_refused(good: Path, change: Change,
     good.with_name(HOSTILE).write_bytes(struct.pack("<Q", len(encoded)) + encoded + data)
     with expect_refusal(HOSTILE, found):
         load_checkpoint(good.with_name(HOSTILE))
-
-
-# Tensors that are not those of the configuration.
 
 
 def put(key: str, tensor: torch.Tensor) -> Callable[[Tensors], object]:

@@ -205,9 +205,6 @@ def test_two_keys_of_the_same_thing_are_refused(tmp_path: Path) -> None:
     assert "'norm.weight' and 'fc_norm.weight'" in refusal(both, tmp_path)
 
 
-# Keys that are not needed.
-
-
 @pytest.mark.parametrize("case", one_in(3, FIRST, first=2))
 def test_needless_keys_are_passed_over_with_their_reasons(case: Any, tmp_path: Path) -> None:
     family, kept = EVERY[case.family], Kept(case, tmp_path)
@@ -224,8 +221,6 @@ def test_needless_keys_are_passed_over_with_their_reasons(case: Any, tmp_path: P
         for key, reason in needless.items():
             assert reading.ignored[key] == reason
 
-
-# Shapes.
 
 # The output projection says how wide queries are, so that these name the queries instead.
 AGAINST_OUT = ("/out/kernel", ".attn.out.weight", ".to_out.0.weight")

@@ -99,6 +99,20 @@ def test_a_module_that_attends_otherwise_later_is_refused(change: dict[str, int]
         model.network.encode(torch.randn(1, 3, *SIZE))
 
 
+class Counting(OwnViT):
+    passes = 0
+
+    def tokens(self, pixels: torch.Tensor) -> torch.Tensor:
+        self.passes += 1
+        return super().tokens(pixels) * (1 + 1e-9 * self.passes)
+
+
+def test_a_module_that_computes_with_another_number_each_time_is_refused_in_a_sentence() -> None:
+    model = load_own(Counting())
+    with pytest.raises(ConfigError, match=r"^Counting: its pass is another one each time, at operation \d+, mul: "):
+        model.network.encode(torch.randn(1, 3, *SIZE))
+
+
 def test_a_module_that_handles_its_errors_is_not_changed() -> None:
     class Falling(OwnViT):
         way = "fused"

@@ -29,7 +29,7 @@ Observer = Callable[[int, Step, Sequence[Any], Mapping[str, Any], Any], None]
 # Tensors whose operations are of their own kind.
 UNSUPPORTED = ("NestedTensor", "DTensor", "FakeTensor")
 # The difference of a pass that takes elements in another order.
-ORDER = "order"
+ORDER = "another order of elements"
 # Operations that take elements in an order, and the argument that says which.
 INDEXED = {"index": 1, "gather": 2, "index_select": 2, "take": 1, "take_along_dim": 1, "masked_select": 1}
 
@@ -186,7 +186,10 @@ def follow(run: Run, pixels: torch.Tensor, program: Program, hooks: Mapping[int,
     if not change and not all(map(_same, recorder.constants, program.constants)):
         change = "another tensor that no operation made"
     if change:
-        raise ChangedPass(change)
+        raise ChangedPass(
+            f"its pass is another one each time, at {change}: expected a module that runs the same operations with the "
+            "same numbers again"
+        )
     return output
 
 

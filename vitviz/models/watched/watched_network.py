@@ -163,7 +163,8 @@ class WatchedNetwork:
             try:
                 found += self._watch(self.verified(image), image, *options)
             except ChangedPass as change:
-                found += self._watch(self._verify_otherwise(image, str(change)), image, *options)
+                with observation_errors(self.name):
+                    found += self._watch(self._verify_otherwise(image, str(change)), image, *options)
         outputs, traces = zip(*found, strict=True)
         logits = torch.cat(outputs).float()
         return Encoding(logits if self.config.classes else logits.new_zeros(len(pixels), 0), traces)
@@ -194,7 +195,7 @@ class WatchedNetwork:
         Raises:
             ConfigError: it takes the image's tokens in another order, or attends otherwise.
         """
-        if change == ORDER:
+        if ORDER in change:
             raise ConfigError(
                 f"{self.name}: this picture's tokens are taken in another order than those of noise, on which it was "
                 "verified, or by other choices, such as of experts: no map could say where they are"
@@ -357,9 +358,9 @@ class WatchedNetwork:
                 "its own size"
             )
         elif not verified.is_padded and verified.extra != len(prefix):
-            before = int(verified.places[0].index[-1]) + 1 - layout.patch_count
             raise ConfigError(
-                f"{name}: {verified.extra} tokens that are no patches ({before} before them), and "
+                f"{name}: {verified.extra} tokens that are no patches "
+                f"({int(verified.places[0].index[-1]) + 1 - layout.patch_count} before them), and "
                 f"prefix={list(prefix)} names {len(prefix)}; expected a name for each, such as "
                 f"prefix={list(prefix_names(verified.extra))}"
             )
