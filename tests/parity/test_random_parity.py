@@ -77,6 +77,10 @@ def test_other_numbers_are_seen_and_the_configuration_is_simplified() -> None:
     assert simplest(draw, outcome, altered)[0] == Draw(draw.kind, {"init_values": 0.1})
 
 
+def test_two_tokens_without_classifiers_have_the_mean_that_timm_returns() -> None:
+    assert attempt(Draw("deit_tiny_distilled_patch16_224", {"num_classes": 0}), timm.make).kind == "exact"
+
+
 def test_the_same_seed_draws_the_same_and_another_seed_others() -> None:
     def drawn(seed: int) -> list[Draw]:
         strategy = st.builds(Draw, st.text("abc", min_size=3))

@@ -139,8 +139,11 @@ def _facts_of(checkpoint: MatchedCheckpoint, row: TimmArchitecture) -> dict[str,
         for name, value in {"global_pool": cfg.get("global_pool"), **(config.get("model_args") or {})}.items()
         if value is not None and value != usual.get(name)
     }
-    if other := arguments.keys() - SHOWN:
-        raise UnknownFamilyError(f"{checkpoint.name}: config.json states {', '.join(sorted(other))} of timm's network")
+    # Without classifiers of its two tokens, timm returns their mean.
+    if other := sorted(arguments.keys() - SHOWN) + ["no classifier"] * (
+        bool(config) and facts["pooling"] == "cls and distillation" and not checkpoint.has("classifier.weight")
+    ):
+        raise UnknownFamilyError(f"{checkpoint.name}: config.json states {', '.join(other)} of timm's network")
     if not arguments.keys() <= {"num_classes", "in_chans"}:
         facts["stated"] = {}
     stated, size = both_sides(arguments.get("img_size")), cfg.get("input_size")
