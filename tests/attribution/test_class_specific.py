@@ -185,9 +185,6 @@ def test_a_class_that_the_model_lacks_is_refused(index: int | None, classes: int
         class_index(None, torch.zeros(0), ()) if index is None else class_target(index, classes)
 
 
-# The grad-cam package.
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_grad_cam_is_that_of_the_package(variant: str, tmp_path: Path) -> None:
     model, pixels = make_model(variant), make_pixels()

@@ -42,7 +42,7 @@ MAX_LEVELS = 5.0
 LINE_PX = 3
 WHOLE = "The map is of the whole picture, with nothing hidden."
 SENTENCE = re.compile(
-    r"(?P<description>.*)\. (Strongest: (?P<token>.*) with (?P<value>\S+)|(?P<inside>\d+) of (?P<count>\d+) patches)\.",
+    r"(?P<description>.*)\. (Strongest: (?P<token>.*) with (?P<value>\S*\d)|(?P<inside>\d+) of (?P<count>\d+) \w+)\.",
     re.DOTALL,
 )
 # All that a pane shows, at one moment.

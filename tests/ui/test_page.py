@@ -232,7 +232,7 @@ CHANGES = (
     "set('.vx-method', 'value', () => 'legrad')",
     "set('.vx-parameter input[type=range]', 'value', () => 2)",
     "set('.vx-fit', 'value', () => 'crop')",
-    "set('.vx-predictions output', 'textContent', () => '7.1%')",
+    "set('.vx-predictions output', 'textContent', () => '99%')",
     "set('.vx-predictions button', 'ariaPressed', () => 'true')",
     """(() => {
         const canvas = document.querySelector('#vv-explorer .vx-canvas'), { width, height } = canvas;

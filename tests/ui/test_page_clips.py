@@ -147,14 +147,11 @@ def test_a_video_leaves_nothing_but_itself(clip: Path) -> None:
 
 
 @pytest.mark.long
-def test_without_the_extra_the_answer_says_which_one_is_missing(
-    bundled: Model, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "av.py").write_text("raise ModuleNotFoundError('no av', name='av')")
-    monkeypatch.syspath_prepend(tmp_path)
+def test_without_the_extra_the_answer_says_which_one_is_missing(bundled: Model, clip: Path) -> None:
     worker = Worker()
+    worker.preload = ("tests.worker.misbehaviour:forget_av", *worker.preload)
     service = AnalysisService(bundled, worker=worker)
-    with pytest.raises(vitviz.ConfigError, match=r"a clip needs av: pip install 'av>=17'"):
+    with pytest.raises(vitviz.ImageError, match=r"a clip needs av: pip install 'av>=17'"):
         on_loop(service.uploaded.clip(Upload(clip, "clip.mp4")))
     worker.close()
 

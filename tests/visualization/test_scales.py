@@ -153,9 +153,6 @@ def test_a_sheet_has_one_scale_or_one_for_each_cell(name: str, ends: dict[str, f
             np.testing.assert_allclose(found, expected, atol=1)
 
 
-# Pictures.
-
-
 def test_a_smooth_picture_of_a_robust_scale_does_not_spread_what_it_clips() -> None:
     values = np.tile([1.0, 2.0], (16, 8))
     values[8, 8] = 1000

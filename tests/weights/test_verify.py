@@ -26,9 +26,6 @@ def run(*arguments: object) -> int:
     return main(["verify", *map(str, arguments)])
 
 
-# Exact.
-
-
 @every_package
 def test_the_packages_own_numbers_are_found_exact(
     package: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

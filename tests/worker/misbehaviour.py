@@ -9,6 +9,7 @@ import os
 import resource
 import socket
 import struct
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -18,6 +19,11 @@ from typing import IO, Any
 from vitviz.worker import child
 
 PTRACE_SEIZE = 0x4206
+
+
+def forget_av() -> None:
+    """As where PyAV is not installed."""
+    sys.modules["av"] = None  # type: ignore[assignment]
 
 
 def misbehave(ask: Any, kind: str, *arguments: Any) -> Iterator[Any]:
