@@ -442,8 +442,11 @@ def test_a_decoder_whose_keys_change_is_refused(step: int, reason: str) -> None:
             recorder.end_step()
 
 
-@pytest.mark.parametrize("setting", [{"cache_implementation": "static"}, {"prompt_lookup_num_tokens": 2}])
-def test_a_cache_of_a_fixed_length_and_looking_up_make_no_difference(answer: Answer, setting: dict[str, Any]) -> None:
+ENDING = {"max_time": 1e-9, "exponential_decay_length_penalty": (1, 1.5), "eos_token_id": 3}
+
+
+@pytest.mark.parametrize("setting", [{"cache_implementation": "static"}, {"prompt_lookup_num_tokens": 2}, ENDING])
+def test_how_it_would_write_makes_no_difference_to_a_given_text(answer: Answer, setting: dict[str, Any]) -> None:
     module, processor, question = make("llava")
     module.generation_config.update(**setting)
     found = vitviz.ask(PICTURE, question, vitviz.load(module, processor=processor), text=TEXT)

@@ -14,6 +14,9 @@ from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.language.prompts import Prompt
 from vitviz.models.watched.module_state import device_of, dtype_of
 
+# Settings of transformers that end a text, or hasten its end.
+ENDS = ("eos_token_id", "stop_strings", "max_time", "exponential_decay_length_penalty")
+
 
 @torch.inference_mode(False)
 @plain_torch()
@@ -51,14 +54,13 @@ def generate(
         )
 
     module: Any = prompt.model.module
-    dtype = dtype_of(module)
     # Below its decorators, of which one is no_grad.
     own = inspect.unwrap(type(module).generate)
     result = own(
         module,
         **tree_map_only(
             torch.Tensor,
-            lambda each: each.to(device_of(module), dtype if each.is_floating_point() else None),
+            lambda each: each.to(device_of(module), dtype_of(module) if each.is_floating_point() else None),
             dict(inputs),
         ),
         max_new_tokens=limit if ids is None else len(ids),
@@ -79,8 +81,8 @@ def generate(
         tokenizer=prompt.model.tokenizer,
         output_logits=True,
         return_dict_in_generate=True,
-        # The end may be among the tokens that are given. Functions of a class's own set it themselves.
-        **({"eos_token_id": None} if ids is not None and own.__qualname__ == "GenerationMixin.generate" else {}),
+        # What ends a text may be among the tokens that are given. Functions of a class's own set it themselves.
+        **dict.fromkeys(ENDS if ids is not None and own.__qualname__ == "GenerationMixin.generate" else ()),
     )
     # A function of a class's own has left the gradients of what it called.
     with torch.enable_grad():
