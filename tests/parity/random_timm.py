@@ -154,7 +154,9 @@ def make(draw: Draw, folder: Path) -> Case:
     for name in ("mean", "std"):
         if name in files:
             files[name] = (files[name] * 2)[:channels]
-    sides = getattr(getattr(model, "patch_embed", None), "img_size", None) or model.pretrained_cfg["input_size"][1:]
+    # What takes any size need not be as large as its package's own.
+    sizes = [min(side, 224) for side in model.pretrained_cfg["input_size"][1:]]
+    sides = getattr(getattr(model, "patch_embed", None), "img_size", None) or sizes
     if not files.pop("stale", False):
         # Else the file states the size of the architecture, whatever the model's is.
         files["input_size"] = (channels, *sides)
