@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from vitviz.errors.kinds import ConfigError, ImageError
-from vitviz.errors.messages import describe
+from vitviz.errors.messages import describe, legible
 from vitviz.images.geometry import Geometry, Sized, as_box
 from vitviz.images.image_facts import ImageFacts
 from vitviz.images.preprocessing import CHANNELS, Fit, PreparedImage, Preprocessing
@@ -100,7 +100,7 @@ class CallablePreprocessing(Preprocessing):
         try:
             value = call(self.function, image)
         except Exception as error:  # The function is the user's, and may raise anything.
-            raise ImageError(f"{self.description}: {type(error).__name__}: {error}") from error
+            raise ImageError(f"{self.description}: {type(error).__name__}: {legible(str(error))}") from error
         if not (
             isinstance(value, torch.Tensor)
             and value.ndim == 3

@@ -155,7 +155,7 @@ class Preprocessing:
             values = tuple(np.ravel(getattr(self, name)).tolist())
             object.__setattr__(self, name, values)
             if not all(map(_is_number, values)):
-                raise ConfigError(f"{name} = {values!r}: expected a tuple of 1 or 3 finite numbers")
+                raise ConfigError(f"{name} = {describe(values)}: expected a tuple of 1 or 3 finite numbers")
             if reason := why_not_channels(len(values)):
                 raise ConfigError(f"{name} = {values!r}: {reason}")
         if len(self.mean) != len(self.std):
@@ -167,7 +167,7 @@ class Preprocessing:
             word(name, getattr(self, name), legal, ConfigError)
         for name, fraction in (("crop_fraction", self.crop_fraction), ("squash_fraction", self.squash_fraction)):
             if not _is_number(fraction) or not 0 < fraction <= 1:
-                raise ConfigError(f"{name} = {fraction!r}: expected a number in (0, 1]")
+                raise ConfigError(f"{name} = {describe(fraction)}: expected a number in (0, 1]")
         if self.interpolation not in BACKENDS[self.backend]:
             raise ConfigError(
                 f"interpolation {self.interpolation!r} of the backend {self.backend!r}: expected "

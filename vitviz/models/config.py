@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from vitviz.attention.layout import TokenLayout, patch_grid
 from vitviz.errors.arguments import named_fields
 from vitviz.errors.kinds import ConfigError
-from vitviz.errors.messages import choices, did_you_mean
+from vitviz.errors.messages import choices, describe, did_you_mean
 from vitviz.models.activations import ACTIVATIONS
 from vitviz.models.pooling import POOLINGS
 from vitviz.models.positions import POSITION_RULES
@@ -106,14 +106,16 @@ class ViTConfig:
         for name, minimum in {**dict.fromkeys(SIZES, 1), **dict.fromkeys(unsized, 0)}.items():
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-                raise ConfigError(f"{name} = {value!r}: expected a whole number of at least {minimum}")
+                raise ConfigError(f"{name} = {describe(value)}: expected a whole number of at least {minimum}")
         for name in SWITCHES:
             if not isinstance(getattr(self, name), bool):
-                raise ConfigError(f"{name} = {getattr(self, name)!r}: expected True or False")
+                raise ConfigError(f"{name} = {describe(getattr(self, name))}: expected True or False")
         for name in ("norm_epsilon", "attention_scale"):
             number, optional = getattr(self, name), name != "norm_epsilon"
             if not (optional and number is None) and not is_positive(number):
-                raise ConfigError(f"{name} = {number!r}: expected a finite number above 0{' or None' * optional}")
+                raise ConfigError(
+                    f"{name} = {describe(number)}: expected a finite number above 0{' or None' * optional}"
+                )
         for name, legal in (
             ("pooling", tuple(POOLINGS)),
             ("final_norm", FINAL_NORMS),
@@ -123,7 +125,9 @@ class ViTConfig:
         ):
             choice = getattr(self, name)
             if choice not in legal:
-                raise ConfigError(f"{name} = {choice!r}: expected {choices(legal)}{did_you_mean(choice, legal)}")
+                raise ConfigError(
+                    f"{name} = {describe(choice)}: expected {choices(legal)}{did_you_mean(choice, legal)}"
+                )
         for token in POOLINGS[self.pooling].required_prefix:
             if token not in self.prefix:
                 raise ConfigError(
